@@ -1,0 +1,317 @@
+"""One training attempt on one host: start-up, state, loop, end. Read it top to bottom.
+
+Every host runs this same program; what they must agree on (when to stop, to evaluate, to save)
+follows from step numbers and from metrics that are the same everywhere.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import jax
+
+from spark_dist.cluster import Stopped, WorkerInfo
+from spark_dist.kernels import backend
+from spark_dist.pipelines import batches, check_cursor, open_corpus, validation_batches
+from spark_dist.sharding import batch_sharding
+
+from ..checkpoints import CheckpointStore, check_agreement, restore_weights
+from ..errors import RunFailed, UserError
+from ..model import active_parameters, count_parameters
+from ..payload import TrainRequest
+from ..run_directory import RunDirectory, locate
+from ..trackers import make_trackers
+from .evaluation import Evaluation, run_evaluation
+from .feed import place
+from .profiler import Profiler
+from .readings import Readings
+from .sample import sample_text
+from .startup import build_mesh, check_world, connect
+from .state import State, abstract_state, init_state
+from .step import batch_shapes, jit_eval_step, jit_train_step
+
+
+def run(request: TrainRequest, worker: WorkerInfo) -> dict[str, Any]:
+    """Trains until the last step, a stop request or a failure; returns the result.
+
+    Raises UserError for what does not fit, RunFailed for a run that cannot go on,
+    `cluster.Stopped` after a stop request that ended in a committed checkpoint.
+    """
+    return Attempt(request, worker).run()
+
+
+class Attempt:
+    """The parts of an attempt, in the order in which they come to be."""
+
+    def __init__(self, request: TrainRequest, worker: WorkerInfo):
+        self.request, self.worker = request, worker
+        self.config = request.config
+        self.directory = RunDirectory(worker.run_dir)
+        self.first = worker.rank == 0
+
+    def run(self) -> dict[str, Any]:
+        with self.phase("startup"):
+            connect(self.config, self.worker)
+            self.mesh = build_mesh(self.config, self.worker)
+            check_world(self.config, self.worker, self.mesh)
+            self.rows = batch_sharding(self.mesh)
+        with self.phase("data"):
+            self.corpus = _open(self.config)
+        self.store = CheckpointStore(self.directory, self.config.trainer.keep_checkpoints)
+        with self.phase("restore" if self.request.resume else "init"):
+            state, cursor, step = self.first_state()
+        self.header(step)
+        with self.phase("compile"):
+            self.train_step = (
+                jit_train_step(self.config, self.mesh)
+                .lower(state, batch_shapes(self.config, self.mesh))
+                .compile()
+            )
+            self.eval_step = jit_eval_step(self.config, self.mesh)
+        trackers = self.config.logging.trackers if self.first else None
+        self.trackers = make_trackers(
+            trackers, self.directory.root, self.config.model_dump(mode="json"), resume_step=step
+        )
+        data = self.config.data
+        feed = batches(
+            self.corpus,
+            global_batch_size=self.config.trainer.global_batch_size,
+            host=self.worker.rank,
+            num_hosts=self.worker.world_size,
+            cursor=cursor,
+            read_threads=data.read_threads,
+            prefetch_batches=data.prefetch_batches,
+        )
+        try:
+            state, last = self.loop(state, step, feed)
+            return self.finish(state, last)
+        finally:
+            feed.close()
+            self.trackers.close()
+            self.store.close()
+
+    # -- state -------------------------------------------------------------------------------
+
+    def first_state(self) -> tuple[State, dict[str, Any] | None, int]:
+        """State, data cursor and step to begin with: fresh, resumed, or from another's weights."""
+        target = abstract_state(self.config, self.mesh)
+        if self.request.resume:
+            step = self.directory.committed_steps()[-1]
+            facts = self.directory.checkpoint_json(step)
+            check_cursor(facts["cursor"], self.corpus)
+            state = self.store.restore(step, target)
+            check_agreement(step, state, facts["cursor"], self.config)
+            return state, facts["cursor"], step
+        state = init_state(self.config, self.mesh)
+        if self.request.init_from is not None:
+            source, step = locate(self.request.init_from)
+            wanted = {name: target[name] for name in ("params", "ffn_offset")}
+            try:
+                state |= restore_weights(source, step, wanted)
+            except (ValueError, KeyError, TypeError) as error:
+                raise UserError(
+                    f"init_from={self.request.init_from}: step {step} has other parameters than "
+                    f"this model ({str(error).splitlines()[0]}); give the model options of that run"
+                ) from None
+        return state, None, 0
+
+    # -- the loop ----------------------------------------------------------------------------
+
+    def loop(self, state: State, step: int, feed: Any) -> tuple[State, int]:
+        """From `step` to the last one. Metrics are read one step late, so devices never wait."""
+        trainer = self.config.trainer
+        readings = Readings(self.config, self.mesh, self.worker.post)
+        profiler = Profiler(trainer.profile if self.first else None, self.directory.root)
+        self.best: float | None = self.best_so_far()
+        self.evaluated: tuple[int, Evaluation] | None = None
+        self.saved = step if self.request.resume else -1
+        pending: tuple[int, Any] | None = None
+        with jax.transfer_guard("disallow"):
+            while step < trainer.steps:
+                profiler.before(step + 1)
+                with readings.waiting():
+                    rows = next(feed)
+                batch = place(rows, self.rows, stop=self.worker.should_stop())
+                state, metrics = self.train_step(state, batch)
+                step += 1
+                stop = pending is not None and self.read(readings, *pending)
+                pending = (step, metrics)
+                due_eval = _due(trainer.eval_every, step)
+                due_save = _due(trainer.checkpoint_every, step)
+                if stop or due_eval or due_save or step == trainer.steps:
+                    stop |= self.read(readings, *pending)
+                    pending = None
+                    with readings.paused():
+                        profiler.after(step, state)
+                        evaluation = self.evaluate(state, step) if due_eval else None
+                        if due_save or stop or self.is_best(evaluation):
+                            self.save(state, step, feed, evaluation)
+                    if stop:
+                        self.store.wait()
+                        raise Stopped(step)
+                else:
+                    profiler.after(step, state)
+        self.final_feed = feed
+        return state, step
+
+    def read(self, readings: Readings, step: int, metrics: Any) -> bool:
+        """Takes in the metrics of a step; whether any host asked to stop by then."""
+        seen = jax.device_get(
+            {k: metrics[k] for k in ("stop", "consecutive_skips", "skipped_steps")}
+        )
+        readings.count(step)
+        if _due(self.config.trainer.log_every, step) or step == self.config.trainer.steps:
+            self.trackers.log(step, readings.line(step, jax.device_get(metrics)))
+        limit = self.config.trainer.max_consecutive_skips
+        if seen["consecutive_skips"] >= limit:
+            raise RunFailed(
+                f"step {step}: loss or gradient not finite (or a spike) for {limit} steps in a "
+                "row; parameters are those of the last good step: lower "
+                "optimizer.learning_rate or look at the data, then start again"
+            )
+        return bool(seen["stop"])
+
+    def is_best(self, evaluation: Evaluation | None) -> bool:
+        """Whether this is the lowest held-out loss so far; remembers it."""
+        if evaluation is None or (self.best is not None and evaluation.loss >= self.best):
+            return False
+        self.best = evaluation.loss
+        return True
+
+    def best_so_far(self) -> float | None:
+        """Lowest held-out loss among the committed steps of a resumed run."""
+        if not self.request.resume:
+            return None
+        losses = [
+            found["loss"]
+            for step in self.directory.committed_steps()
+            if (found := self.directory.checkpoint_json(step).get("evaluation"))
+        ]
+        return min(losses, default=None)
+
+    def evaluate(self, state: State, step: int, *, whole: bool = False) -> Evaluation:
+        """Held-out loss at this step; `whole` reads all held-out rows."""
+        trainer = self.config.trainer
+        with self.phase("evaluate", step), jax.transfer_guard("allow"):
+            found = run_evaluation(
+                self.config.model,
+                self.eval_step,
+                state["params"],
+                state["ffn_offset"],
+                validation_batches(
+                    self.corpus,
+                    global_batch_size=trainer.global_batch_size,
+                    host=self.worker.rank,
+                    num_hosts=self.worker.world_size,
+                    max_batches=0 if whole else trainer.eval_batches,
+                ),
+                self.rows,
+            )
+        self.evaluated = (step, found)
+        self.trackers.log_validation(step, found.loss, found.bits_per_byte)
+        self.worker.post(
+            {
+                "kind": "evaluation",
+                "step": step,
+                "loss": found.loss,
+                "bits_per_byte": found.bits_per_byte,
+            }
+        )
+        return found
+
+    def save(self, state: State, step: int, feed: Any, evaluation: Evaluation | None) -> None:
+        """Starts a checkpoint; it is committed in the background."""
+        with self.phase("save", step), jax.transfer_guard("allow"):
+            self.store.save(
+                step,
+                state,
+                cursor=feed.cursor(),
+                config=self.config,
+                evaluation=None
+                if evaluation is None
+                else {"loss": evaluation.loss, "bits_per_byte": evaluation.bits_per_byte},
+            )
+        self.saved = step
+
+    # -- beginning and end -------------------------------------------------------------------
+
+    def header(self, step: int) -> None:
+        """What a person sees first."""
+        config, device = self.config, self.mesh.devices.flat[0]
+        tokens = config.trainer.global_batch_size * config.data.sequence_length
+        self.worker.post(
+            {
+                "kind": "header",
+                "preset": config.preset,
+                "devices": int(self.mesh.devices.size),
+                "platform": device.platform,
+                "device_kind": device.device_kind,
+                "processes": self.worker.world_size,
+                "mesh": {name: int(size) for name, size in self.mesh.shape.items()},
+                "backend": backend(),
+                "parameters": count_parameters(config.model),
+                "active_parameters": active_parameters(config.model),
+                "tokens_planned": tokens * config.trainer.steps,
+                "corpus": self.corpus.description,
+                "run_dir": str(self.directory.root),
+                "steps": config.trainer.steps,
+                "step": step,
+            }
+        )
+
+    def finish(self, state: State, step: int) -> dict[str, Any]:
+        """Held-out result over all rows, the last checkpoint, a sample."""
+        found = self.evaluate(state, step, whole=True)
+        if self.saved != step:
+            self.save(state, step, self.final_feed, found)
+        with self.phase("commit", step):
+            self.store.wait()
+        with self.phase("sample", step):
+            text = sample_text(self.config, self.mesh, state, self.corpus.tokenizer)
+        self.worker.post({"kind": "event", "event": "sample", "step": step, "detail": text})
+        return {
+            "run_dir": str(self.directory.root),
+            "step": step,
+            "loss": found.loss,
+            "bits_per_byte": found.bits_per_byte,
+            "ffn_active_fraction": found.ffn_active_fraction,
+            "attention_active_mean": found.attention_active_mean,
+            "skipped_steps": int(jax.device_get(state["opt_state"]["skipped_steps"])),
+            "sample": text,
+            "exit": 0,
+        }
+
+    @contextmanager
+    def phase(self, name: str, step: int | None = None) -> Iterator[None]:
+        """Says where this host is, and afterwards how long it took."""
+        self.worker.post({"kind": "phase", "phase": name, "step": step})
+        begin = time.monotonic()
+        yield
+        if self.first:
+            seconds = time.monotonic() - begin
+            self.worker.post({"kind": "event", "event": name, "step": step, "seconds": seconds})
+
+
+def _due(every: int, step: int) -> bool:
+    return every > 0 and step % every == 0
+
+
+def _open(config: Any) -> Any:
+    data = config.data
+    corpus = open_corpus(
+        corpus=data.corpus,
+        validation=data.validation,
+        text_field=data.text_field,
+        tokenizer=data.tokenizer,
+        seed=data.seed,
+        sequence_length=data.sequence_length,
+    )
+    if corpus.tokenizer.vocab_size > config.model.vocab_size:
+        raise UserError(
+            f"model.vocab_size={config.model.vocab_size} is below the tokenizer's "
+            f"{corpus.tokenizer.vocab_size}; set --model.vocab-size {corpus.tokenizer.vocab_size}"
+        )
+    return corpus
