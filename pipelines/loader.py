@@ -20,6 +20,9 @@ from .errors import DataError
 
 Batch = dict[str, np.ndarray]
 
+#: Samples after which an iterator would end; grain's own "no end" overflows in batches of one.
+ENDLESS = 2**48
+
 
 class BatchIterator(Iterator[Batch]):
     """Endless training batches of one host. Close it, or use it in a `with` block."""
@@ -45,7 +48,8 @@ class BatchIterator(Iterator[Batch]):
             host * global_batch_size // num_hosts, (host + 1) * global_batch_size // num_hosts
         )
         order = grain.MapDataset.range(rows.full).shuffle(seed=_shuffle_seed(corpus.seed))
-        numbers = order.repeat(None)[first_sample:].batch(global_batch_size)
+        samples = order.repeat(None)[first_sample : first_sample + ENDLESS]
+        numbers = samples.batch(global_batch_size)
         batches = numbers.map(lambda numbers_B: rows.read(numbers_B[mine]))
         options = grain.ReadOptions(
             num_threads=read_threads,

@@ -59,7 +59,9 @@ def check_split(made: Sequence[Tokenised]) -> None:
     if not sum(each.validation.documents for each in made):
         raise DataError("data.corpus is too small to hold anything out; name --data.validation")
     if not sum(each.train.documents for each in made):
-        raise DataError("data.corpus is held out entirely by hash; name --data.validation")
+        raise DataError(
+            "data.corpus is held out entirely, its documents being alike; name --data.validation"
+        )
 
 
 def corpus_digest(made: Sequence[Tokenised]) -> str:

@@ -7,7 +7,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ProcessPoolExecutor, as_completed
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from multiprocessing.connection import Connection
 
@@ -37,13 +37,17 @@ def run_tasks(
     executor = ProcessPoolExecutor(
         min(jobs, len(tasks)), context, initializer=_start, initargs=(watched, tokenizer)
     )
+    results: dict[int, Shard] = {}
+    waiting: dict[Future[Shard], int] = {}
     try:
-        futures = [executor.submit(_work, task) for task in tasks]
-        for future in as_completed(futures):
-            shard = future.result()
-            if on_done:
-                on_done(shard)
-        return [future.result() for future in futures]
+        # A few tasks are on their way at a time: each is told of before the next is handed out.
+        for number, task in enumerate(tasks):
+            if len(waiting) == 2 * jobs:
+                _collect(waiting, results, on_done)
+            waiting[executor.submit(_work, task)] = number
+        while waiting:
+            _collect(waiting, results, on_done)
+        return [results[number] for number in range(len(tasks))]
     except BrokenProcessPool as error:
         raise WorkerDied(
             "a process of `data prepare` ended abruptly: out of memory, killed, or started by a "
@@ -57,6 +61,18 @@ def run_tasks(
         executor.shutdown(wait=True, cancel_futures=True)
         alive.close()
         watched.close()
+
+
+def _collect(
+    waiting: dict[Future[Shard], int],
+    results: dict[int, Shard],
+    on_done: Callable[[Shard], None] | None,
+) -> None:
+    """Move what is finished, at least one task, from `waiting` to `results`."""
+    for future in wait(waiting, return_when=FIRST_COMPLETED).done:
+        shard = results[waiting.pop(future)] = future.result()
+        if on_done:
+            on_done(shard)
 
 
 def _start(watched: Connection, tokenizer: str) -> None:
