@@ -71,7 +71,7 @@ class ModelConfig(Settings):
     ffn_k: NonNegative = 52
     """Target number of active neurons a token."""
     ffn_threshold: Literal["calibrated", "gaussian"] = "calibrated"
-    """calibrated: the quantile follows the realised fraction. gaussian: the paper's fixed quantile."""
+    """calibrated: the quantile follows the realised fraction. gaussian: the paper's, fixed."""
     ffn_selection: Literal["statistical", "top_k", "approx_max_k"] = "statistical"
     """What picks the active neurons; the last two are `jax.lax` peers kept for comparison."""
     attention: Literal["full", "spark"] = "spark"

@@ -9,11 +9,12 @@ from typing import Any
 import jax
 import jax.numpy as jnp
 
-from spark_dist.pipelines import open_corpus, validation_batches
+from spark_dist.pipelines import validation_batches
 from spark_dist.sharding import batch_sharding, make_mesh
 
 from .checkpoints import restore_weights
 from .config import RunConfig
+from .corpus import corpus_of
 from .run_directory import locate
 from .training.evaluation import Evaluation, run_evaluation
 from .training.state import abstract_state
@@ -51,15 +52,7 @@ def evaluate(
     """
     run, step = locate(target, step)
     config = RunConfig.model_validate(run.checkpoint_json(step)["config"])
-    data = config.data
-    corpus = open_corpus(
-        corpus=data.corpus,
-        validation=validation or data.validation,
-        text_field=data.text_field,
-        tokenizer=data.tokenizer,
-        seed=data.seed,
-        sequence_length=data.sequence_length,
-    )
+    corpus = corpus_of(config, validation=validation)
     mesh = make_mesh(devices=jax.local_devices())
     devices = mesh.devices.size
     rows = -(-config.trainer.global_batch_size // devices) * devices

@@ -12,9 +12,9 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from spark_dist.cluster import Launcher, LocalLauncher, Outcome, RayLauncher
-from spark_dist.pipelines import open_corpus
 
 from .config import RunConfig
+from .corpus import corpus_of
 from .errors import UserError
 from .payload import TrainRequest, train
 from .run_directory import RunDirectory, check_resume, locate
@@ -72,7 +72,7 @@ def plan(config: RunConfig, *, resume: bool, init_from: str | None) -> TrainRequ
         )
     config = config.model_copy(update={"run_dir": str(directory.root)})
     _check_devices(config)
-    _check_corpus(config)
+    corpus_of(config)
     if init_from is not None:
         locate(init_from)
         init_from = os.path.abspath(init_from)
@@ -94,6 +94,7 @@ def start(request: TrainRequest, on_message: Messages) -> RunResult:
         run_dir=str(directory.root),
         hosts=config.hosts,
         local_devices=config.devices_per_host or 1,
+        attempt=directory.next_attempt(),
         on_message=on_message,
         startup_timeout=config.startup_timeout,
     )
@@ -107,15 +108,14 @@ def write_page(run_dir: str) -> str:
 
 def _result(directory: RunDirectory, outcome: Outcome) -> RunResult:
     found: dict[str, Any] = outcome.result if isinstance(outcome.result, dict) else {}
-    refused = found.get("exit") == 2
     return RunResult(
         run_dir=str(directory.root),
         step=found.get("step", outcome.step),
         loss=found.get("loss"),
         bits_per_byte=found.get("bits_per_byte"),
-        exit=2 if refused else outcome.exit_code,
+        exit=outcome.exit_code,
         cause=outcome.cause,
-        detail=str(found["error"]) if refused else outcome.detail,
+        detail=outcome.detail,
         ffn_active_fraction=tuple(found["ffn_active_fraction"])
         if "ffn_active_fraction" in found
         else None,
@@ -137,22 +137,4 @@ def _check_devices(config: RunConfig) -> None:
         raise UserError(
             f"{named} does not fit {config.hosts} hosts x {devices // config.hosts} devices; "
             "set --devices-per-host, or one mesh size to -1"
-        )
-
-
-def _check_corpus(config: RunConfig) -> None:
-    data = config.data
-    corpus = open_corpus(
-        corpus=data.corpus,
-        validation=data.validation,
-        text_field=data.text_field,
-        tokenizer=data.tokenizer,
-        seed=data.seed,
-        sequence_length=data.sequence_length,
-    )
-    need = corpus.tokenizer.vocab_size
-    if need > config.model.vocab_size:
-        raise UserError(
-            f"model.vocab_size={config.model.vocab_size} is below the tokenizer's {need}; "
-            f"use --model.vocab-size {need}"
         )

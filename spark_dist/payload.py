@@ -23,15 +23,19 @@ class TrainRequest:
 def train(request: TrainRequest, worker: WorkerInfo) -> dict[str, Any]:
     """Trains on this host; returns rank 0's result, the same on every rank.
 
-    A mistake in the configuration that only shows beside the devices is returned, not raised, as
-    {"exit": 2, "error": one line}.
+    Raises `cluster.PayloadError` with exit code 2 for a mistake in the configuration that only
+    shows beside the devices, with 1 for a run that cannot go on; `cluster.Stopped` after a stop
+    request that ended in a committed checkpoint.
     """
+    from spark_dist.cluster import BAD_ARGUMENTS, FAILED, PayloadError
     from spark_dist.pipelines import DataError
 
-    from .errors import UserError
+    from .errors import RunFailed, UserError
     from .training.run import run
 
     try:
         return run(request, worker)
     except (UserError, DataError) as error:
-        return {"exit": 2, "error": str(error)}
+        raise PayloadError(str(error), BAD_ARGUMENTS) from error
+    except RunFailed as error:
+        raise PayloadError(str(error), FAILED) from error

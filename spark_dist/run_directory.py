@@ -71,6 +71,13 @@ class RunDirectory:
                     )
                 return
 
+    def next_attempt(self) -> int:
+        """Number of the next launch, from 1: one more than the highest that left a folder."""
+        folder = self.root / "attempts"
+        if not folder.is_dir():
+            return 1
+        return 1 + max((int(p.name) for p in folder.iterdir() if p.name.isdecimal()), default=0)
+
     def committed_steps(self) -> list[int]:
         """Steps of complete checkpoints, ascending. Half-written ones bear other names."""
         if not self.checkpoints.is_dir():

@@ -59,15 +59,15 @@ def _explain(error: Exception) -> int:
     from spark_dist.cluster import LaunchError
     from spark_dist.pipelines import DataError
 
+    text = " ".join(str(error).split())
     if isinstance(error, (UserError, DataError)):
         code = BAD_ARGUMENTS
-    elif isinstance(error, (RunFailed, LaunchError)) or (isinstance(error, OSError) and error.errno is not None):
+    elif isinstance(error, (RunFailed, LaunchError)):
         code = FAILED
+    elif isinstance(error, OSError) and error.errno is not None:
+        code = FAILED
+        text = f"{error.filename or 'file'}: {os.strerror(error.errno)}"
     else:
         raise error
-    if isinstance(error, OSError) and not isinstance(error, (UserError, DataError)):
-        text = f"{error.filename or 'file'}: {os.strerror(error.errno or 0)}"
-    else:
-        text = " ".join(str(error).split())
     print(f"spark-dist: error: {text}", file=sys.stderr)
     return code

@@ -6,6 +6,7 @@ follows from step numbers and from metrics that are the same everywhere.
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -15,15 +16,16 @@ import jax
 
 from spark_dist.cluster import Stopped, WorkerInfo
 from spark_dist.kernels import backend
-from spark_dist.pipelines import batches, check_cursor, open_corpus, validation_batches
+from spark_dist.pipelines import BatchIterator, Corpus, batches, check_cursor, validation_batches
 from spark_dist.sharding import batch_sharding
 
 from ..checkpoints import CheckpointStore, check_agreement, restore_weights
+from ..corpus import corpus_of
 from ..errors import RunFailed, UserError
 from ..model import active_parameters, count_parameters
 from ..payload import TrainRequest
 from ..run_directory import RunDirectory, locate
-from ..trackers import make_trackers
+from ..trackers import MultiTracker, make_trackers
 from .evaluation import Evaluation, run_evaluation
 from .feed import place
 from .profiler import Profiler
@@ -59,7 +61,7 @@ class Attempt:
             check_world(self.config, self.worker, self.mesh)
             self.rows = batch_sharding(self.mesh)
         with self.phase("data"):
-            self.corpus = _open(self.config)
+            self.corpus = corpus_of(self.config)
         self.store = CheckpointStore(self.directory, self.config.trainer.keep_checkpoints)
         with self.phase("restore" if self.request.resume else "init"):
             state, cursor, step = self.first_state()
@@ -71,10 +73,7 @@ class Attempt:
                 .compile()
             )
             self.eval_step = jit_eval_step(self.config, self.mesh)
-        trackers = self.config.logging.trackers if self.first else None
-        self.trackers = make_trackers(
-            trackers, self.directory.root, self.config.model_dump(mode="json"), resume_step=step
-        )
+        self.trackers = self.make_trackers(step)
         data = self.config.data
         feed = batches(
             self.corpus,
@@ -87,7 +86,7 @@ class Attempt:
         )
         try:
             state, last = self.loop(state, step, feed)
-            return self.finish(state, last)
+            return self.finish(state, last, feed)
         finally:
             feed.close()
             self.trackers.close()
@@ -120,13 +119,12 @@ class Attempt:
 
     # -- the loop ----------------------------------------------------------------------------
 
-    def loop(self, state: State, step: int, feed: Any) -> tuple[State, int]:
+    def loop(self, state: State, step: int, feed: BatchIterator) -> tuple[State, int]:
         """From `step` to the last one. Metrics are read one step late, so devices never wait."""
         trainer = self.config.trainer
         readings = Readings(self.config, self.mesh, self.worker.post)
         profiler = Profiler(trainer.profile if self.first else None, self.directory.root)
         self.best: float | None = self.best_so_far()
-        self.evaluated: tuple[int, Evaluation] | None = None
         self.saved = step if self.request.resume else -1
         pending: tuple[int, Any] | None = None
         with jax.transfer_guard("disallow"):
@@ -139,8 +137,9 @@ class Attempt:
                 step += 1
                 stop = pending is not None and self.read(readings, *pending)
                 pending = (step, metrics)
-                due_eval = _due(trainer.eval_every, step)
-                due_save = _due(trainer.checkpoint_every, step)
+                # The last step is evaluated over all held-out rows, in finish().
+                due_eval = _due(trainer.eval_every, step) and step < trainer.steps
+                due_save = _due(trainer.checkpoint_every, step) and step < trainer.steps
                 if stop or due_eval or due_save or step == trainer.steps:
                     stop |= self.read(readings, *pending)
                     pending = None
@@ -154,7 +153,6 @@ class Attempt:
                         raise Stopped(step)
                 else:
                     profiler.after(step, state)
-        self.final_feed = feed
         return state, step
 
     def read(self, readings: Readings, step: int, metrics: Any) -> bool:
@@ -210,7 +208,6 @@ class Attempt:
                 ),
                 self.rows,
             )
-        self.evaluated = (step, found)
         self.trackers.log_validation(step, found.loss, found.bits_per_byte)
         self.worker.post(
             {
@@ -222,7 +219,9 @@ class Attempt:
         )
         return found
 
-    def save(self, state: State, step: int, feed: Any, evaluation: Evaluation | None) -> None:
+    def save(
+        self, state: State, step: int, feed: BatchIterator, evaluation: Evaluation | None
+    ) -> None:
         """Starts a checkpoint; it is committed in the background."""
         with self.phase("save", step), jax.transfer_guard("allow"):
             self.store.save(
@@ -237,6 +236,19 @@ class Attempt:
         self.saved = step
 
     # -- beginning and end -------------------------------------------------------------------
+
+    def make_trackers(self, step: int) -> MultiTracker:
+        """Rank 0's trackers; the other ranks have none."""
+        if not self.first:
+            return MultiTracker({})
+        return make_trackers(
+            self.config.logging.trackers,
+            self.directory.root,
+            self.config.model_dump(mode="json"),
+            project=self.config.logging.project,
+            resume_step=step if self.request.resume else None,
+            warn=lambda text: self.worker.post({"kind": "warning", "message": text}),
+        )
 
     def header(self, step: int) -> None:
         """What a person sees first."""
@@ -255,18 +267,18 @@ class Attempt:
                 "parameters": count_parameters(config.model),
                 "active_parameters": active_parameters(config.model),
                 "tokens_planned": tokens * config.trainer.steps,
-                "corpus": self.corpus.description,
+                "corpus": _describe(self.corpus),
                 "run_dir": str(self.directory.root),
                 "steps": config.trainer.steps,
                 "step": step,
             }
         )
 
-    def finish(self, state: State, step: int) -> dict[str, Any]:
+    def finish(self, state: State, step: int, feed: BatchIterator) -> dict[str, Any]:
         """Held-out result over all rows, the last checkpoint, a sample."""
         found = self.evaluate(state, step, whole=True)
         if self.saved != step:
-            self.save(state, step, self.final_feed, found)
+            self.save(state, step, feed, found)
         with self.phase("commit", step):
             self.store.wait()
         with self.phase("sample", step):
@@ -278,7 +290,7 @@ class Attempt:
             "loss": found.loss,
             "bits_per_byte": found.bits_per_byte,
             "ffn_active_fraction": found.ffn_active_fraction,
-            "attention_active_mean": found.attention_active_mean,
+            "attention_active_mean": [_number(mean) for mean in found.attention_active_mean],
             "skipped_steps": int(jax.device_get(state["opt_state"]["skipped_steps"])),
             "sample": text,
             "exit": 0,
@@ -299,19 +311,13 @@ def _due(every: int, step: int) -> bool:
     return every > 0 and step % every == 0
 
 
-def _open(config: Any) -> Any:
-    data = config.data
-    corpus = open_corpus(
-        corpus=data.corpus,
-        validation=data.validation,
-        text_field=data.text_field,
-        tokenizer=data.tokenizer,
-        seed=data.seed,
-        sequence_length=data.sequence_length,
+def _describe(corpus: Corpus) -> str:
+    train, held_out = corpus.train, corpus.validation
+    return (
+        f"{train.num_tokens:,} tokens in {train.num_documents:,} documents, "
+        f"{held_out.num_tokens:,} tokens held out"
     )
-    if corpus.tokenizer.vocab_size > config.model.vocab_size:
-        raise UserError(
-            f"model.vocab_size={config.model.vocab_size} is below the tokenizer's "
-            f"{corpus.tokenizer.vocab_size}; set --model.vocab-size {corpus.tokenizer.vocab_size}"
-        )
-    return corpus
+
+
+def _number(value: float) -> float | None:
+    return value if math.isfinite(value) else None

@@ -17,6 +17,7 @@ from ..config import RunConfig
 from ..digests import code_digest, config_digest
 from ..errors import RunFailed, UserError
 
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 HEARTBEAT_SECONDS = 30
 SHUTDOWN_SECONDS = 30
 
@@ -25,6 +26,8 @@ def connect(config: RunConfig, worker: WorkerInfo) -> None:
     """Joins this process to the others. One process needs no coordinator."""
     if worker.world_size == 1:
         return
+    assert worker.coordinator is not None
+    host = worker.coordinator.rpartition(":")[0]
     jax.distributed.initialize(
         worker.coordinator,
         worker.world_size,
@@ -32,6 +35,8 @@ def connect(config: RunConfig, worker: WorkerInfo) -> None:
         initialization_timeout=int(config.startup_timeout),
         heartbeat_timeout_seconds=HEARTBEAT_SECONDS,
         shutdown_timeout_seconds=SHUTDOWN_SECONDS,
+        # On one machine nobody else needs to reach the coordinator.
+        coordinator_bind_address=worker.coordinator if host in LOOPBACK else None,
     )
 
 
