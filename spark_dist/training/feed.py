@@ -19,7 +19,18 @@ def place(rows: Rows, sharding: NamedSharding, *, stop: bool = False) -> dict[st
     """
     count = next(iter(rows.values())).shape[0]
     local = {**rows, "stop": np.full((count,), int(stop), np.int32)}
-    return {
-        name: jax.make_array_from_process_local_data(sharding, array)
-        for name, array in local.items()
-    }
+    return {name: _global(array, sharding) for name, array in local.items()}
+
+
+def _global(local: np.ndarray, sharding: NamedSharding) -> jax.Array:
+    """The global array of which this process holds the rows of its own place.
+
+    Each device's part is put there explicitly, as `jax.transfer_guard("disallow")` asks for.
+    """
+    shape = (local.shape[0] * jax.process_count(), *local.shape[1:])
+    first = local.shape[0] * jax.process_index()
+    parts = []
+    for device, index in sharding.addressable_devices_indices_map(shape).items():
+        start, stop, _ = index[0].indices(shape[0])
+        parts.append(jax.device_put(local[start - first : stop - first], device))
+    return jax.make_array_from_single_device_arrays(shape, sharding, parts)

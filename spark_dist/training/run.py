@@ -283,7 +283,8 @@ class Attempt:
             self.store.wait()
         with self.phase("sample", step):
             text = sample_text(self.config, self.mesh, state, self.corpus.tokenizer)
-        self.worker.post({"kind": "event", "event": "sample", "step": step, "detail": text})
+        if self.first and text:
+            self.worker.post({"kind": "event", "event": "sample", "step": step, "detail": text})
         return {
             "run_dir": str(self.directory.root),
             "step": step,
