@@ -214,19 +214,6 @@ class TrainerConfig(Settings):
     """Skipped steps in a row after which the run stops as failed."""
     skip_loss_spikes: bool = False
     """Also skip a step whose loss is far above its running mean."""
-    profile: Annotated[str, Field(pattern=r"^\d+:\d+$")] | None = None
-    """FIRST:LAST steps to trace, for example 20:25."""
-
-    @model_validator(mode="after")
-    def _consistent(self) -> TrainerConfig:
-        if self.profile is not None:
-            first, last = map(int, self.profile.split(":"))
-            if not 0 < first <= last <= self.steps:
-                raise ValueError(
-                    f"trainer.profile={self.profile} must lie within 1:{self.steps}; "
-                    "give FIRST:LAST with FIRST <= LAST <= trainer.steps"
-                )
-        return self
 
 
 class MeshConfig(Settings):
@@ -281,9 +268,18 @@ class RunConfig(Settings):
     """Seconds for all hosts to connect."""
     run_dir: str | None = None
     """Folder of the run; runs/PRESET when not given."""
+    profile: Annotated[str, Field(pattern=r"^\d+:\d+$")] | None = None
+    """FIRST:LAST steps to trace, for example 20:25."""
 
     @model_validator(mode="after")
     def _consistent(self) -> RunConfig:
+        if self.profile is not None:
+            first, last = map(int, self.profile.split(":"))
+            if not 0 < first <= last <= self.trainer.steps:
+                raise ValueError(
+                    f"profile={self.profile} must lie within 1:{self.trainer.steps}; "
+                    "give FIRST:LAST with FIRST <= LAST <= trainer.steps"
+                )
         batch, hosts = self.trainer.global_batch_size, self.hosts
         if batch % hosts:
             lower = batch - batch % hosts

@@ -32,12 +32,12 @@ RESUMABLE = (
     "trainer.checkpoint_every",
     "trainer.keep_checkpoints",
     "trainer.max_consecutive_skips",
-    "trainer.profile",
     "trainer.remat",
     "data.read_threads",
     "data.prefetch_batches",
     "optimizer.schedule_steps",
     "preset",
+    "profile",
 )
 """Fields that a resumed run may change: they do not alter what is computed from the saved state."""
 

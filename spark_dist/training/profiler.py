@@ -1,4 +1,4 @@
-"""`--trainer.profile FIRST:LAST`: a JAX trace of those steps and a memory profile after them."""
+"""`--profile FIRST:LAST`: a JAX trace of those steps and a memory profile after them."""
 
 from __future__ import annotations
 

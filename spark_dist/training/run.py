@@ -123,7 +123,7 @@ class Attempt:
         """From `step` to the last one. Metrics are read one step late, so devices never wait."""
         trainer = self.config.trainer
         readings = Readings(self.config, self.mesh, self.worker.post)
-        profiler = Profiler(trainer.profile if self.first else None, self.directory.root)
+        profiler = Profiler(self.config.profile if self.first else None, self.directory.root)
         self.best: float | None = self.best_so_far()
         self.saved = step if self.request.resume else -1
         pending: tuple[int, Any] | None = None

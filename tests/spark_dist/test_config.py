@@ -24,7 +24,7 @@ from spark_dist.run_directory import check_resume
         (lambda: ModelConfig(attention_pattern=()), ["model.attention_pattern", "empty"]),
         (lambda: ModelConfig(d_modle=3), ["model.d_modle"]),
         (lambda: OptimizerConfig(learning_rate=float("nan")), ["optimizer.learning_rate=nan"]),
-        (lambda: TrainerConfig(profile="30:20"), ["trainer.profile=30:20", "FIRST:LAST"]),
+        (lambda: RunConfig(profile="30:20"), ["profile=30:20", "FIRST:LAST"]),
         (lambda: MeshConfig(data=-1, fsdp=-1), ["more than one -1"]),
         (lambda: MeshConfig(tensor=0), ["mesh.tensor=0"]),
         (
