@@ -49,12 +49,13 @@ def open_corpus(
     seed: int = 0,
     sequence_length: int = 128,
 ) -> Corpus:
-    """Open the text of `corpus`; () is Shakespeare with Hamlet and The Tempest held out.
+    """Open the text of `corpus`; () is Shakespeare without Hamlet and The Tempest.
 
     corpus: files (.txt, .jsonl, .parquet; `sources.files.KINDS`), globs, folders, or one folder
     made by `prepare`, which is mapped instead of read. validation: held-out files; () holds out
-    part of the corpus (`holdout`). text_field: field or column of JSONL and Parquet records.
-    tokenizer: see `load_tokenizer`. seed: order of the samples. sequence_length: tokens a row.
+    part of the corpus (`holdout`), of Shakespeare those two plays. text_field: field or column
+    of JSONL and Parquet records. tokenizer: see `load_tokenizer`. seed: order of the samples.
+    sequence_length: tokens a row.
 
     Raises DataError for files that cannot be used (with file and offset), for a tokenizer that
     cannot, and when the text is too short.
@@ -71,12 +72,8 @@ def open_corpus(
         opened = open_prepared(folders[0], encoder)
     elif corpus:
         opened = tokenise_files(corpus, validation, text_field, encoder)
-    elif validation:
-        raise DataError(
-            f"data.validation={validation[0]!r} needs data.corpus; the embedded corpus has its own"
-        )
     else:
-        opened = tokenise_shakespeare(encoder)
+        opened = tokenise_shakespeare(validation, text_field, encoder)
     found = Corpus(
         train=opened.train,
         validation=opened.validation,

@@ -33,7 +33,7 @@ JOB, INDEX, SHARDS = "job.json", "index.json", "shards"
 def is_prepared(name: str) -> bool:
     """Whether `name` is a folder that `prepare` made or began."""
     folder = Path(name).expanduser()
-    return (folder / INDEX).is_file() or (folder / JOB).is_file()
+    return (folder / JOB).is_file() and (folder / SHARDS).is_dir()
 
 
 def shard_file(folder: Path, number: int, ending: str) -> Path:

@@ -15,6 +15,7 @@ from ..errors import DataError
 from .files import kind
 
 #: Bytes of a unit of text or JSONL (a unit of Parquet is a row group). Multiple of text.PIECE.
+#: Part of the corpus digest of files that are larger: raise `cursor.FORMAT` with a change.
 UNIT_BYTES = 64 * 1024 * 1024
 
 

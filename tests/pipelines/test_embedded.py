@@ -34,6 +34,19 @@ def test_two_plays_are_held_out_and_nothing_of_them_is_trained_on() -> None:
     assert counted == corpus.validation.num_bytes == len(held)
 
 
+def test_own_files_can_stand_in_for_the_held_out_plays(tmp_path) -> None:
+    (tmp_path / "own.txt").write_text("my own words\n", encoding="utf-8")
+    corpus = open_corpus(validation=[str(tmp_path / "own.txt")])
+    held = corpus.tokenizer.decode(corpus.validation.read(0, corpus.validation.num_tokens))
+    assert held == "my own words\n"
+    usual = open_corpus()
+    assert corpus.train.num_tokens == usual.train.num_tokens
+    assert corpus.fingerprint["corpus"] != usual.fingerprint["corpus"]
+    (tmp_path / "blank.jsonl").write_text("\n", encoding="utf-8")
+    with pytest.raises(DataError, match=r"blank.jsonl: no text"):
+        open_corpus(validation=[str(tmp_path / "blank.jsonl")])
+
+
 def test_the_notice_names_source_and_licence() -> None:
     notice = (embedded.FOLDER / "NOTICE.txt").read_text(encoding="utf-8")
     for words in (
