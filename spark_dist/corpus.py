@@ -16,7 +16,7 @@ def corpus_of(config: RunConfig, *, validation: tuple[str, ...] = ()) -> Corpus:
     """
     data = config.data
     corpus = open_corpus(
-        corpus=validation or data.corpus,
+        corpus=() if validation else data.corpus,
         validation=validation or data.validation,
         text_field=data.text_field,
         tokenizer=data.tokenizer,
