@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import glob
 import os
+import sys
+import sysconfig
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,6 +45,19 @@ def cpu_environment(local_devices: int, hosts_here: int) -> dict[str, str]:
     share = max(1, len(os.sched_getaffinity(0)) // hosts_here)
     threads = {name: os.environ.get(name, str(share)) for name in _THREADS}
     return {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(local_devices), **threads}
+
+
+def import_path() -> str:
+    """This process's import path for workers of the same interpreter, as PYTHONPATH.
+
+    What the interpreter finds by itself is left out.
+    """
+    own = {os.path.realpath(place) for place in sysconfig.get_paths().values()}
+    own |= {os.path.join(place, "lib-dynload") for place in own}
+    places = [os.path.abspath(place) for place in sys.path if not place.endswith(".zip")]
+    return os.pathsep.join(
+        place for place in dict.fromkeys(places) if os.path.realpath(place) not in own
+    )
 
 
 def passed_on() -> dict[str, str]:

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from .embedded import embedded_cluster
-from .environment import cpu_shape, host_shape, machine_may_have_chips
+from .environment import cpu_shape, host_shape, import_path, machine_may_have_chips
 from .events import EventLog
 from .gang import Gang
 from .launcher import Interrupted, LaunchError, Mailbox, OnMessage, Payload, check_request
@@ -124,7 +124,7 @@ class RayLauncher:
             request.run_dir,
             hosts=hosts,
             gpus=None if chips else 0,
-            environment={} if chips else shape.environment,
+            environment={"PYTHONPATH": import_path(), **({} if chips else shape.environment)},
         ):
             if chips:
                 nodes = _nodes()

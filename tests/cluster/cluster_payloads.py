@@ -18,8 +18,11 @@ def facts(config: Any, worker: WorkerInfo) -> dict[str, Any]:
     """What this process is told and finds."""
     import spark_dist
 
+    ray = sys.modules.get("ray")  # a payload never needs it; the test does
     names = ("JAX_PLATFORMS", "JAX_NUM_CPU_DEVICES", "OMP_NUM_THREADS")
     worker.post({"kind": "progress", "step": 10 + worker.rank, "pid": os.getpid()})
+    if worker.coordinator and ray:
+        worker.post({"kind": "place", "node": ray.get_runtime_context().get_node_id()})
     worker.post({"kind": "event", "event": "save", "step": 7, "seconds": 0.5, "detail": "seven"})
     print(f"printed by rank {worker.rank}")
     os.write(2, f"native output of rank {worker.rank}\n".encode())
@@ -34,6 +37,7 @@ def facts(config: Any, worker: WorkerInfo) -> dict[str, Any]:
         "main_thread": threading.current_thread() is threading.main_thread(),
         "jax_imported": "jax" in sys.modules,
         "package": spark_dist.__file__,
+        "wings": sorted(path.name for path in Path(spark_dist.__file__).parent.iterdir()),
         "python": sys.prefix,
         "environment": {name: os.environ.get(name) for name in names},
     }
@@ -60,7 +64,7 @@ def _sum_over_devices(jax: Any) -> float:
     from jax.sharding import PartitionSpec as P
 
     mesh = jax.make_mesh((jax.device_count(),), ("data",))
-    here = [device.id for device in jax.local_devices()]
+    here = [1 + device.process_index for device in jax.local_devices()]
     sharding = jax.sharding.NamedSharding(mesh, P("data"))
     x_D = jax.make_array_from_process_local_data(
         sharding, np.asarray(here, np.float32), (jax.device_count(),)
@@ -72,7 +76,7 @@ def _sum_over_devices(jax: Any) -> float:
 
 
 def connected(config: Any, worker: WorkerInfo) -> dict[str, Any]:
-    """Connect the processes through JAX and add numbers over all devices."""
+    """Connect the processes through JAX and add each device's 1 + process over all devices."""
     jax = _connect(worker)
     result = {
         "process_count": jax.process_count(),
@@ -80,11 +84,12 @@ def connected(config: Any, worker: WorkerInfo) -> dict[str, Any]:
         "devices": jax.device_count(),
         "local_devices": jax.local_device_count(),
         "sum": _sum_over_devices(jax),
-        "ids": [device.id for device in jax.devices()],
+        "pid": os.getpid(),
     }
     worker.post({"kind": "facts", **result})
-    if config == "listeners":
+    if config == "wait":
         _wait_for_stop(worker, {"kind": "ready", "pid": os.getpid()})
+        raise Stopped(1)
     return result
 
 
@@ -166,8 +171,3 @@ def _end(how: str) -> None:
             raise MemoryError("no room")
         case _:
             raise AssertionError(how)
-
-
-def touch(config: str, worker: WorkerInfo) -> None:
-    """Leave a mark that this rank was reached."""
-    Path(config, f"rank-{worker.rank}").touch()
