@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from spark_dist.api import Generator, evaluate, train
     from spark_dist.config import RunConfig
-    from spark_dist.presets import presets
+    from spark_dist.preset_table import presets
 
 __version__ = "0.1.0"
 __all__ = ["Generator", "RunConfig", "evaluate", "presets", "train"]
@@ -24,7 +24,7 @@ _HOMES = {
     "Generator": "spark_dist.api",
     "RunConfig": "spark_dist.config",
     "evaluate": "spark_dist.api",
-    "presets": "spark_dist.presets",
+    "presets": "spark_dist.preset_table",
     "train": "spark_dist.api",
 }
 

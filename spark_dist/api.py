@@ -6,7 +6,7 @@ from typing import Any
 
 from .config import RunConfig
 from .decoding import Generation, Generator
-from .evaluate import CheckpointEvaluation, evaluate
+from .checkpoint_evaluation import CheckpointEvaluation, evaluate
 from .launch import RunResult, plan, start
 
 __all__ = ["CheckpointEvaluation", "Generation", "Generator", "RunResult", "evaluate", "train"]

@@ -20,7 +20,7 @@ from spark_dist.sharding import batch_sharding, make_mesh
 from ..config import ModelConfig, RunConfig
 from ..corpus import corpus_of
 from ..errors import UserError
-from ..presets import presets
+from ..preset_table import presets
 from ..training.feed import place
 from ..training.state import init_state
 from ..training.step import batch_shapes, jit_train_step

@@ -34,7 +34,7 @@ def main(args: Sequence[str]) -> int:
         prog="spark-dist evaluate",
         description="Held-out loss, bits per byte and realised sparsity of a checkpoint.",
     )
-    from ..evaluate import evaluate
+    from ..checkpoint_evaluation import evaluate
 
     found = evaluate(options.target, step=options.step, validation=options.validation)
     console = Console(json=options.json)

@@ -14,7 +14,7 @@ from ..config import RunConfig
 from ..console import Console
 from ..errors import UserError
 from ..launch import plan, start, write_page
-from ..presets import presets
+from ..preset_table import presets
 from ..run_directory import RunDirectory
 from .parse import parse
 

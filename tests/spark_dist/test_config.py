@@ -8,7 +8,7 @@ import pytest
 
 from spark_dist.config import MeshConfig, ModelConfig, OptimizerConfig, RunConfig, TrainerConfig
 from spark_dist.errors import UserError
-from spark_dist.presets import presets
+from spark_dist.preset_table import presets
 from spark_dist.run_directory import check_resume
 
 

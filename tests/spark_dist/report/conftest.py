@@ -13,7 +13,7 @@ import pytest
 
 from spark_dist.cluster import EventLog
 from spark_dist.config import ModelConfig
-from spark_dist.presets import presets
+from spark_dist.preset_table import presets
 from spark_dist.trackers import JsonlTracker
 
 SAMPLE = "The KING.\nWhat, shall we <b>march</b> & go?\n\nDUKE OF YORK:\nAy, my good lord."
