@@ -7,7 +7,7 @@ import shutil
 import subprocess
 import sys
 import sysconfig
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -98,18 +98,23 @@ def wheel(distributions: Path) -> Path:
 @pytest.fixture(scope="session")
 def make_environment(
     tmp_path_factory: pytest.TempPathFactory,
-) -> Callable[..., Environment]:
+) -> Iterator[Callable[..., Environment]]:
     """Make an environment; `dependencies` lends it this one's packages, without spark-dist.
 
     They are lent by one line in a .pth file: the .pth files of the lending folder, and with them
     its editable installs, are not read.
     """
 
+    made: list[Environment] = []
+
     def make(name: str, *, dependencies: bool) -> Environment:
         environment = Environment(tmp_path_factory.mktemp(name) / "env")
+        made.append(environment)
         run([sys.executable, "-m", "venv", environment.root], cwd=ROOT)
         if dependencies:
             (environment.site / "lent.pth").write_text(sysconfig.get_paths()["purelib"] + "\n")
         return environment
 
-    return make
+    yield make
+    for environment in made:  # with its dependencies one takes more than a gigabyte
+        shutil.rmtree(environment.root, ignore_errors=True)

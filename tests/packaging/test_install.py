@@ -89,7 +89,8 @@ def test_the_wheel_brings_all_it_needs_into_an_empty_environment(
     last = run(
         [
             program,
-            *("train", "tiny", "--launcher", "local", "--trainer.steps", "2"),
+            *("train", "tiny", "--launcher", "local"),
+            *("--trainer.steps", "2", "--trainer.eval-batches", "1"),
             *("--run-dir", tmp_path / "run", "--json"),
         ],
         cwd=tmp_path,
