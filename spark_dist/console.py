@@ -294,7 +294,10 @@ class Console:
             text = self._progress_text(self._progress)
             room = self._out.width - len(text) - len(self._phase or "")
             if self._steps and room >= 24:
-                cells.append(ProgressBar(self._steps, self._progress["step"], width=16))
+                bar = ProgressBar(
+                    self._steps, self._progress["step"], width=16, complete_style="cyan"
+                )
+                cells.append(bar)
             cells.append(Text(text, no_wrap=True, overflow="ellipsis"))
         if self._phase is not None:
             cells.append(Text(self._phase, style="dim", no_wrap=True, overflow="ellipsis"))

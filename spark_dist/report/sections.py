@@ -28,14 +28,15 @@ COLORS = {
 
 
 def header(record: Record) -> str:
-    """The run's name and how it stands."""
+    """The run's name, how it stands and what it reads."""
     preset = record.config.get("preset")
     said = f"preset {preset}" if preset else ""
+    corpus = str(record.header.get("corpus") or "")
     word, kind, detail = state(record)
     return (
         f"<header><h1>{text(record.name)}</h1>"
         f'<span class="state {kind}">{text(word)}</span>'
-        f"<p>{text(' · '.join(part for part in (said, detail) if part))}</p></header>"
+        f"<p>{text(' · '.join(part for part in (said, corpus, detail) if part))}</p></header>"
     )
 
 
@@ -92,6 +93,8 @@ def summary(record: Record) -> str:
         mesh = rows.get("mesh")
         axes = ", ".join(f"{k} {v}" for k, v in mesh.items()) if isinstance(mesh, dict) else ""
         tiles.append(("devices", f"{rows['devices']} x {kind}", axes))
+    if rows.get("backend"):
+        tiles.append(("kernels", str(rows["backend"]), ""))
     body = "".join(
         f'<div class="tile"><small>{text(name)}</small><b>{text(value)}</b>'
         f"<small>{text(note)}</small></div>"

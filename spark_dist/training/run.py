@@ -6,6 +6,7 @@ follows from step numbers and from metrics that are the same everywhere.
 
 from __future__ import annotations
 
+import json
 import math
 import time
 from collections.abc import Iterator
@@ -254,25 +255,27 @@ class Attempt:
         """What a person sees first."""
         config, device = self.config, self.mesh.devices.flat[0]
         tokens = config.trainer.global_batch_size * config.data.sequence_length
-        self.worker.post(
-            {
-                "kind": "header",
-                "preset": config.preset,
-                "devices": int(self.mesh.devices.size),
-                "platform": device.platform,
-                "device_kind": device.device_kind,
-                "processes": self.worker.world_size,
-                "mesh": {name: int(size) for name, size in self.mesh.shape.items()},
-                "backend": backend(),
-                "parameters": count_parameters(config.model),
-                "active_parameters": active_parameters(config.model),
-                "tokens_planned": tokens * config.trainer.steps,
-                "corpus": _describe(self.corpus),
-                "run_dir": str(self.directory.root),
-                "steps": config.trainer.steps,
-                "step": step,
-            }
-        )
+        info = {
+            "kind": "header",
+            "preset": config.preset,
+            "devices": int(self.mesh.devices.size),
+            "platform": device.platform,
+            "device_kind": device.device_kind,
+            "processes": self.worker.world_size,
+            "mesh": {name: int(size) for name, size in self.mesh.shape.items()},
+            "backend": backend(),
+            "parameters": count_parameters(config.model),
+            "active_parameters": active_parameters(config.model),
+            "tokens_planned": tokens * config.trainer.steps,
+            "corpus": _describe(self.corpus),
+            "run_dir": str(self.directory.root),
+            "steps": config.trainer.steps,
+            "step": step,
+        }
+        self.worker.post(info)
+        if self.first:  # for the report
+            detail = json.dumps(info)
+            self.worker.post({"kind": "event", "event": "header", "step": step, "detail": detail})
 
     def finish(self, state: State, step: int, feed: BatchIterator) -> dict[str, Any]:
         """Held-out result over all rows, the last checkpoint, a sample."""
