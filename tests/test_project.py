@@ -78,6 +78,8 @@ def test_every_package_that_is_imported_is_declared() -> None:
     optional = {"wandb", "mlflow", "trackio", "torch", "transformers", "kernels"}
     # Whoever installs JAX has its data types, and the test runner brings `packaging`.
     declared |= {"ml-dtypes", "fsspec", "packaging"}
+    helpers = {path.stem for path in (ROOT / "tests").rglob("*.py")}
+    own = {*sys.stdlib_module_names, *helpers, *optional, "spark_dist"}
     missing = set()
     for folder in ("kernels", "sharding", "pipelines", "cluster", "spark_dist", "tests"):
         for path in (ROOT / folder).rglob("*.py"):
@@ -88,9 +90,10 @@ def test_every_package_that_is_imported_is_declared() -> None:
                 elif isinstance(node, ast.ImportFrom) and not node.level and node.module:
                     names = [node.module]
                 for top in {name.split(".")[0] for name in names}:
-                    if top in sys.stdlib_module_names or top == "spark_dist" or top in optional:
-                        continue
-                    if not {canonicalize_name(d) for d in homes.get(top, [])} & declared:
+                    if (
+                        top not in own
+                        and not {canonicalize_name(d) for d in homes.get(top, [])} & declared
+                    ):
                         missing.add(f"{path.relative_to(ROOT)}: {top}")
     assert missing == set()
 
