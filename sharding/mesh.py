@@ -18,6 +18,11 @@ def mesh_shape(devices: int, *, data: int, fsdp: int, tensor: int) -> tuple[int,
     Raises ValueError, naming the sizes, when they do not multiply to the device count.
     """
     sizes = [data, fsdp, tensor]
+    for axis, size in zip(AXES, sizes, strict=True):
+        if size != -1 and size < 1:
+            raise ValueError(f"mesh.{axis}={size} must be positive, or -1 for what is left")
+    if sizes.count(-1) > 1:
+        raise ValueError(f"mesh {sizes} has more than one -1; fix all sizes but one")
     fixed = math.prod(s for s in sizes if s != -1)
     named = f"mesh.data={data} mesh.fsdp={fsdp} mesh.tensor={tensor}"
     if -1 in sizes:

@@ -10,6 +10,7 @@ from .decoder import (
     logical_axes,
     parameter_shapes,
 )
+from .gemma import from_gemma2
 
 __all__ = [
     "KVCache",
@@ -20,6 +21,7 @@ __all__ = [
     "empty_cache",
     "flops_per_token",
     "forward",
+    "from_gemma2",
     "init_params",
     "logical_axes",
     "parameter_shapes",

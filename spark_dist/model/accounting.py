@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import NamedTuple
 
 from ..config import ModelConfig
@@ -36,39 +35,44 @@ def active_parameters(cfg: ModelConfig) -> int:
 
 
 class Flops(NamedTuple):
-    """Operations a trained token, multiply and add counted as two, forward and backward (3 x)."""
+    """Operations a trained token, multiply and add counted as two, forward and backward (3 x).
+
+    dense_equivalent: all matrix products of the step, those of masked query-key pairs too, which
+    the training step computes. active: those left when neurons at their target count and keys that
+    are masked or off the target are skipped.
+    """
 
     dense_equivalent: float
     active: float
 
 
-def flops_per_token(cfg: ModelConfig, sequence_length: int) -> Flops:
-    """Products with the parameters and causal attention over one row of `sequence_length`.
+def _mean_seen(window: int, sequence_length: int) -> float:
+    """Keys a query of one causal row sees on average, through a window of `window` keys."""
+    window = min(window, sequence_length)
+    # Queries 1..window see 1, 2, ..., window keys, the others `window`.
+    seen = window * (window + 1) / 2 + (sequence_length - window) * window
+    return seen / sequence_length
 
-    dense_equivalent counts all products, logits included, the embedding look-up not. active counts
-    those left when neurons and keys off the target are skipped (algorithm of arXiv 2506.06644,
-    table C.1, with the exact r). Causal attention: the mean number of visible keys a query.
+
+def flops_per_token(cfg: ModelConfig, sequence_length: int) -> Flops:
+    """Products of one row of `sequence_length`: logits included, the embedding look-up not.
+
+    The active ones follow arXiv 2506.06644, table C.1, with the exact r.
     """
-    matrix = count_parameters(cfg) - cfg.d_model * (4 * cfg.num_layers + 1)
-    matrix_active = active_parameters(cfg) - cfg.d_model * (4 * cfg.num_layers + 1)
-    keys = kept = 0.0
+    norms = cfg.d_model * (4 * cfg.num_layers + 1)
+    width = cfg.num_heads * cfg.head_dim
+    all_keys = cfg.num_layers * sequence_length
+    seen = kept = 0.0
     for layer in range(cfg.num_layers):
         window = cfg.local_window if cfg.layer_is_local(layer) else sequence_length
-        window = min(window, sequence_length)
-        # Queries 1..window see 1, 2, ..., window keys, the others `window`.
-        seen = window * (window + 1) / 2 + (sequence_length - window) * window
-        keys += seen / sequence_length
-        k = min(cfg.attention_k, window)
-        seen_k = k * (k + 1) / 2 + (sequence_length - k) * k
-        kept += seen_k / sequence_length
-    width = cfg.num_heads * cfg.head_dim
-    attention = 4.0 * width * keys
+        seen += _mean_seen(window, sequence_length)
+        kept += _mean_seen(min(cfg.attention_k, window), sequence_length)
     if cfg.attention == "spark":
         r = cfg.attention_predictor_dim / cfg.head_dim
-        attention_active = 2 * width * (r * keys + (1 - r) * kept + kept)
+        attention_active = 2.0 * width * (r * seen + (1 - r) * kept + kept)
     else:
-        attention_active = attention
-    dense = 3 * (2.0 * matrix + attention)
-    active = 3 * (2.0 * matrix_active + attention_active)
-    assert math.isfinite(dense)
-    return Flops(dense, active)
+        attention_active = 4.0 * width * seen
+    return Flops(
+        3 * (2.0 * (count_parameters(cfg) - norms) + 4.0 * width * all_keys),
+        3 * (2.0 * (active_parameters(cfg) - norms) + attention_active),
+    )

@@ -70,12 +70,30 @@ def full_weights(cfg: ModelConfig, q: jax.Array, k: jax.Array, mask: jax.Array) 
     return jax.nn.softmax(score, axis=-1)
 
 
+def _threshold(score: jax.Array, mask: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
+    """Where to cut score[...,S] so that about k of the n keys in mask[...,S] lie above.
+
+    theta = mean + deviation * Q(1 - k / n) over those keys, -inf where n <= k. Returns theta
+    float32[...,1] and n int32[...,1].
+    """
+    valid = jnp.sum(mask, axis=-1, keepdims=True, dtype=jnp.int32)
+    n = jnp.maximum(valid, 1).astype(jnp.float32)
+    inside = jnp.where(mask, score, 0.0)
+    mean = jnp.sum(inside, axis=-1, keepdims=True) / n
+    square = jnp.sum(inside * inside, axis=-1, keepdims=True)
+    variance = jnp.maximum(square - n * mean * mean, 0.0) / jnp.maximum(n - 1.0, 1.0)
+    short = valid <= k
+    quantile = jnp.where(short, 0.0, jnp.asarray(quantile_table(k, score.shape[-1]))[valid])
+    return jnp.where(short, -jnp.inf, mean + jnp.sqrt(variance) * quantile), valid
+
+
 def spark_weights(
-    cfg: ModelConfig, q: jax.Array, k: jax.Array, mask: jax.Array, valid: jax.Array
+    cfg: ModelConfig, q: jax.Array, k: jax.Array, mask: jax.Array, real: jax.Array
 ) -> tuple[jax.Array, Survivors]:
     """Spark attention, arXiv 2506.06644 equation 7: softmax(Top_k(K1' q1)) * softplus(K2' q2).
 
-    q[B,T,K,G,D] (scaled), k[B,S,K,D], mask[B,1,1,T,S]; valid int32[B,1,1,T,1] is the mask's count.
+    q[B,T,K,G,D] (scaled), k[B,S,K,D], mask bool[B,1,1,T,S], at least one key a query; real
+    bool[B,1,1,T,1]: queries to count.
     Returns weights float32[B,K,G,T,S], which do not sum to one, and survivor counts.
     The threshold is taken over the valid keys; its gradient vanishes identically under the softmax
     (a shift of all survivors), so the statistics carry none.
@@ -87,21 +105,14 @@ def spark_weights(
     rest = jnp.einsum(
         "btkgd,bskd->bkgts", q[..., r:], k[..., r:], preferred_element_type=jnp.float32
     )
-    frozen = jax.lax.stop_gradient(score)
-    n = jnp.maximum(valid, 1).astype(jnp.float32)
-    inside = jnp.where(mask, frozen, 0.0)
-    mean = jnp.sum(inside, axis=-1, keepdims=True) / n
-    square = jnp.sum(inside * inside, axis=-1, keepdims=True)
-    variance = jnp.maximum(square - n * mean * mean, 0.0) / jnp.maximum(n - 1.0, 1.0)
-    table = jnp.asarray(quantile_table(cfg.attention_k, k.shape[1]))
-    short = valid <= cfg.attention_k
-    quantile = jnp.where(short, 0.0, table[valid])
-    theta = jnp.where(short, -jnp.inf, mean + jnp.sqrt(variance) * quantile)
-    top = jnp.max(jnp.where(mask, frozen, -jnp.inf), axis=-1, keepdims=True)
-    keep = mask & ((frozen > theta) | (frozen >= top))
+    frozen = jax.lax.stop_gradient(jnp.where(mask, score, -jnp.inf))
+    top = jnp.max(frozen, axis=-1, keepdims=True)
+    below = frozen - top  # a few deviations below 0, whatever the mean: one-pass sums stay exact
+    theta, valid = _threshold(below, mask, cfg.attention_k)
+    keep = (below > theta) | (below == 0)
     attended = jnp.exp(jnp.where(keep, score - top, -jnp.inf))
     attended = attended / jnp.sum(attended, axis=-1, keepdims=True)
-    long = (valid > 2 * cfg.attention_k) & jnp.ones((*keep.shape[:-1], 1), bool)
+    long = (valid > 2 * cfg.attention_k) & real & jnp.ones((*keep.shape[:-1], 1), bool)
     survivors = Survivors(jnp.sum(keep & long, dtype=jnp.float32), jnp.sum(long, dtype=jnp.float32))
     return attended * jax.nn.softplus(rest), survivors
 
@@ -130,17 +141,19 @@ class Attention(nnx.Module):
         return q.reshape(b, t, cfg.num_kv_heads, groups, cfg.head_dim), k, v
 
     def attend(
-        self, q: jax.Array, k: jax.Array, v: jax.Array, mask_BTS: jax.Array
+        self, q: jax.Array, k: jax.Array, v: jax.Array, mask_BTS: jax.Array, real_BT: jax.Array
     ) -> tuple[jax.Array, Survivors]:
-        """q[B,T,K,G,D] over k, v[B,S,K,D] where mask[B,T,S] -> y[B,T,d_model], survivors."""
+        """q[B,T,K,G,D] over k, v[B,S,K,D] where mask[B,T,S] -> y[B,T,d_model], survivors.
+
+        real bool[B,T]: queries that count among the survivors' rows.
+        """
         cfg = self.cfg
         mask = mask_BTS[:, None, None]
         if cfg.attention == "full":
             weights = full_weights(cfg, q, k, mask)
             survivors = Survivors(jnp.zeros((), jnp.float32), jnp.zeros((), jnp.float32))
         else:
-            valid = jnp.sum(mask, axis=-1, keepdims=True, dtype=jnp.int32)
-            weights, survivors = spark_weights(cfg, q, k, mask, valid)
+            weights, survivors = spark_weights(cfg, q, k, mask, real_BT[:, None, None, :, None])
         out = jnp.einsum("bkgts,bskd->btkgd", weights.astype(v.dtype), v)
         b, t = out.shape[:2]
         out = out.reshape(b, t, cfg.num_heads, cfg.head_dim)

@@ -9,7 +9,6 @@ Letters: B rows, T tokens, S keys, M d_model, V vocabulary.
 
 from __future__ import annotations
 
-import functools
 import math
 from typing import Any, NamedTuple
 
@@ -19,9 +18,9 @@ import numpy as np
 from flax import nnx
 
 from ..config import ModelConfig
-from .attention import Attention, rotations
+from .attention import rotations
 from .cache import KVCache
-from .ffn import make_ffn
+from .layer import Layer, Past, View
 from .parameter import RMSNorm, rms_norm
 
 Params = dict[str, Any]
@@ -49,19 +48,6 @@ class Embedding(nnx.Module):
         self.table = nnx.Param(table * scale, logical_axes=("vocab", "embed"))
 
 
-class Layer(nnx.Module):
-    """One block: norm, attention, norm, add; norm, FFN, norm, add (Gemma 2)."""
-
-    def __init__(self, cfg: ModelConfig, rngs: nnx.Rngs):
-        self.cfg = cfg
-        self.pre_attention_norm = RMSNorm(cfg.d_model, cfg.norm_eps)
-        self.attention = Attention(cfg, rngs)
-        self.post_attention_norm = RMSNorm(cfg.d_model, cfg.norm_eps)
-        self.pre_ffn_norm = RMSNorm(cfg.d_model, cfg.norm_eps)
-        self.ffn = make_ffn(cfg, rngs)
-        self.post_ffn_norm = RMSNorm(cfg.d_model, cfg.norm_eps)
-
-
 class Body(nnx.Module):
     """Everything outside the scanned layers."""
 
@@ -74,17 +60,11 @@ def _pure(module: nnx.Module) -> Params:
     return nnx.to_pure_dict(nnx.state(module, nnx.Param))
 
 
-def _merge(kind: type[nnx.Module], cfg: ModelConfig, params: Params) -> Any:
-    """The module with these parameters; its structure is traced once a configuration."""
-    graph, state = _structure(kind, cfg)
-    state = jax.tree.map(lambda leaf: leaf, state)
+def _layer(cfg: ModelConfig, params: Params) -> Layer:
+    """A layer with these parameters."""
+    graph, state = nnx.split(nnx.eval_shape(lambda: Layer(cfg, nnx.Rngs(0))), nnx.Param)
     nnx.replace_by_pure_dict(state, params)
     return nnx.merge(graph, state)
-
-
-@functools.lru_cache(maxsize=64)
-def _structure(kind: type[nnx.Module], cfg: ModelConfig) -> tuple[Any, Any]:
-    return nnx.split(nnx.eval_shape(lambda: kind(cfg, nnx.Rngs(0))), nnx.Param)
 
 
 def init_params(cfg: ModelConfig, key: jax.Array) -> Params:
@@ -104,35 +84,21 @@ def parameter_shapes(cfg: ModelConfig) -> Params:
 def logical_axes(cfg: ModelConfig) -> Params:
     """Names of the axes of every parameter, a tuple for each leaf of `init_params`."""
 
-    def names(kind: type[nnx.Module]) -> Params:
-        state = _structure(kind, cfg)[1]
-        flat = nnx.to_flat_state(state)
-        out: Params = {}
-        for path, variable in flat:
-            node = out
-            for part in path[:-1]:
-                node = node.setdefault(part, {})
-            node[path[-1]] = variable.get_metadata()["logical_axes"]
-        return out
+    def names(kind: type[Body | Layer]) -> Params:
+        state = nnx.state(nnx.eval_shape(lambda: kind(cfg, nnx.Rngs(0))), nnx.Param)
+        return nnx.to_pure_dict(state, lambda variable: variable.get_metadata()["logical_axes"])
 
-    axes = names(Body)
-    layers = names(Layer)
-    axes["layers"] = jax.tree.map(
-        lambda a: ("layers", *a), layers, is_leaf=lambda a: isinstance(a, tuple)
+    stacked = jax.tree.map(
+        lambda axes: ("layers", *axes), names(Layer), is_leaf=lambda node: isinstance(node, tuple)
     )
-    return axes
+    return names(Body) | {"layers": stacked}
 
 
-def _windows(cfg: ModelConfig) -> np.ndarray:
+def _windows(cfg: ModelConfig) -> jax.Array:
     """int32[num_layers]: keys a layer's query may look back over."""
     unlimited = np.iinfo(np.int32).max
-    return np.array(
-        [
-            cfg.local_window if cfg.layer_is_local(layer) else unlimited
-            for layer in range(cfg.num_layers)
-        ],
-        np.int32,
-    )
+    local = [cfg.layer_is_local(layer) for layer in range(cfg.num_layers)]
+    return jnp.asarray(np.where(local, cfg.local_window, unlimited).astype(np.int32))
 
 
 def _reach(q_pos: jax.Array, k_pos: jax.Array, q_seg: jax.Array, k_seg: jax.Array) -> jax.Array:
@@ -176,31 +142,20 @@ def forward(
     ffn_offset: float32[num_layers], added to each layer's Gaussian quantile.
     Returns logits float32[B, T, vocab_size] and `LayerStatistics`.
     """
-    by = rotations(cfg, positions)
     reach = _reach(positions, positions, segment_ids, segment_ids)
-    real = segment_ids > 0
+    view = View(rotations(cfg, positions), reach, segment_ids > 0)
 
     def body(x: jax.Array, layer_in: tuple[Params, jax.Array, jax.Array]):
         layer_params, offset, window = layer_in
-        layer: Layer = _merge(Layer, cfg, layer_params)
-        mask = (reach >= 0) & (reach < window)
-        q, k, v = layer.attention.project(layer.pre_attention_norm(x), by)
-        y, survivors = layer.attention.attend(q, k, v, mask)
-        x = x + layer.post_attention_norm(y)
-        y, active = layer.ffn(layer.pre_ffn_norm(x), offset)
-        x = x + layer.post_ffn_norm(y)
-        return x, (jnp.sum(jnp.where(real, active, 0.0)), survivors)
+        x, active, survivors, _ = _layer(cfg, layer_params)(x, offset, window, view)
+        return x, (active, survivors)
 
     if remat:
         body = jax.checkpoint(body, prevent_cse=False)
     x = _embed(params, cfg, tokens, compute_dtype)
-    x, (active, survivors) = jax.lax.scan(
-        body, x, (params["layers"], ffn_offset, jnp.asarray(_windows(cfg)))
-    )
-    tokens_seen = jnp.sum(real, dtype=jnp.float32)
-    return _logits(params, cfg, x), LayerStatistics(
-        active, survivors.keys, survivors.rows, tokens_seen
-    )
+    x, (active, survivors) = jax.lax.scan(body, x, (params["layers"], ffn_offset, _windows(cfg)))
+    seen = jnp.sum(view.real, dtype=jnp.float32)
+    return _logits(params, cfg, x), LayerStatistics(active, survivors.keys, survivors.rows, seen)
 
 
 def decode(
@@ -217,30 +172,19 @@ def decode(
     tokens, positions, segment_ids: int32[B, T]; padding (segment 0) fills slots that nobody sees.
     All rows append at `cache.length`. Returns logits float32[B, T, vocab_size] and the new cache.
     """
-    start = cache.length
-    positions_new = jax.lax.dynamic_update_slice(cache.positions, positions, (0, start))
-    segments_new = jax.lax.dynamic_update_slice(cache.segments, segment_ids, (0, start))
-    by = rotations(cfg, positions)
-    reach = _reach(positions, positions_new, segment_ids, segments_new)
+    start, length = cache.length, cache.length + tokens.shape[1]
+    all_positions = jax.lax.dynamic_update_slice(cache.positions, positions, (0, start))
+    all_segments = jax.lax.dynamic_update_slice(cache.segments, segment_ids, (0, start))
+    reach = _reach(positions, all_positions, segment_ids, all_segments)
+    view = View(rotations(cfg, positions), reach, segment_ids > 0)
 
     def body(x: jax.Array, layer_in: tuple[Params, jax.Array, jax.Array, jax.Array, jax.Array]):
-        layer_params, offset, window, k_old, v_old = layer_in
-        layer: Layer = _merge(Layer, cfg, layer_params)
-        q, k, v = layer.attention.project(layer.pre_attention_norm(x), by)
-        k_all = jax.lax.dynamic_update_slice(k_old, k.astype(k_old.dtype), (0, start, 0, 0))
-        v_all = jax.lax.dynamic_update_slice(v_old, v.astype(v_old.dtype), (0, start, 0, 0))
-        mask = (reach >= 0) & (reach < window)
-        y, _ = layer.attention.attend(q, k_all, v_all, mask)
-        x = x + layer.post_attention_norm(y)
-        y, _ = layer.ffn(layer.pre_ffn_norm(x), offset)
-        x = x + layer.post_ffn_norm(y)
-        return x, (k_all, v_all)
+        layer_params, offset, window, k, v = layer_in
+        x, _, _, kv = _layer(cfg, layer_params)(x, offset, window, view, Past(k, v, start))
+        return x, kv
 
     x = _embed(params, cfg, tokens, cache.k.dtype)
-    x, (k_new, v_new) = jax.lax.scan(
-        body,
-        x,
-        (params["layers"], ffn_offset, jnp.asarray(_windows(cfg)), cache.k, cache.v),
+    x, (k, v) = jax.lax.scan(
+        body, x, (params["layers"], ffn_offset, _windows(cfg), cache.k, cache.v)
     )
-    length = start + tokens.shape[1]
-    return _logits(params, cfg, x), KVCache(k_new, v_new, positions_new, segments_new, length)
+    return _logits(params, cfg, x), KVCache(k, v, all_positions, all_segments, length)

@@ -22,16 +22,24 @@ def select(cfg: ModelConfig, score: jax.Array, offset: jax.Array, ddof: int) -> 
     """The chosen operator over the last axis: score[..., d_ff] -> the same shape, mostly zero.
 
     statistical: `max(score - theta, 0)`, arXiv 2506.06644 section 2.1. The peers `top_k` and
-    `approx_max_k` take the k-th largest value as theta, so that all three are soft thresholds and
-    differ in how theta is found.
+    `approx_max_k` take the largest value that is not to survive as theta, so that all three are
+    soft thresholds and differ in how theta is found.
     """
+    k = cfg.ffn_k
     if cfg.ffn_selection == "statistical":
-        return statistical_top_k(score, cfg.ffn_k, offset=offset, ddof=ddof)
+        return statistical_top_k(score, k, offset=offset, ddof=ddof)
+    if k == cfg.d_ff:
+        return score
     if cfg.ffn_selection == "top_k":
-        theta = jax.lax.top_k(score, cfg.ffn_k)[0][..., -1:]
+        theta = jax.lax.top_k(score, k + 1)[0][..., -1:]
     else:
-        theta = jax.lax.approx_max_k(score, cfg.ffn_k, recall_target=0.95)[0][..., -1:]
+        theta = jax.lax.approx_max_k(score, k + 1, recall_target=0.95)[0][..., -1:]
     return jnp.maximum(score - theta, 0)
+
+
+def _active(kept: jax.Array) -> jax.Array:
+    """float32[...]: entries of kept[..., d_ff] that survived."""
+    return jnp.sum(kept != 0, axis=-1, dtype=jnp.float32)
 
 
 class GatedFFN(nnx.Module):
@@ -52,7 +60,7 @@ class GatedFFN(nnx.Module):
         gate = x @ self.gate[...].astype(x.dtype)
         if self.cfg.ffn == "gaussian_topk":
             gate = select(self.cfg, gate, offset, ddof=0)
-            active = jnp.sum(gate > 0, axis=-1, dtype=jnp.float32)
+            active = _active(gate)
         else:
             active = jnp.full(x.shape[:-1], self.cfg.d_ff, jnp.float32)
         hidden = _gelu(gate) * (x @ self.up[...].astype(x.dtype))
@@ -78,9 +86,8 @@ class SparkFFN(nnx.Module):
         r = self.cfg.ffn_predictor_dim
         score = x[..., :r] @ self.k1[...].astype(x.dtype)
         kept = select(self.cfg, score, offset, ddof=1)
-        active = jnp.sum(kept > 0, axis=-1, dtype=jnp.float32)
         hidden = _gelu(kept) * (x[..., r:] @ self.k2[...].astype(x.dtype))
-        return hidden @ self.v[...].astype(x.dtype), active
+        return hidden @ self.v[...].astype(x.dtype), _active(kept)
 
 
 def make_ffn(cfg: ModelConfig, rngs: nnx.Rngs) -> Any:
