@@ -6,6 +6,10 @@ format_version, evaluation}. Only what orbax has committed counts.
 
 from __future__ import annotations
 
+import logging
+import os
+import re
+import shutil
 from typing import Any
 
 import jax
@@ -14,10 +18,17 @@ import orbax.checkpoint as ocp
 from orbax.checkpoint import checkpoint_managers as policies
 
 from .config import RunConfig
-from .errors import RunFailed
+from .errors import RunFailed, disk_advice
 from .run_directory import FORMAT_VERSION, RunDirectory
 
 State = dict[str, Any]
+
+UNCOMMITTED = "*.orbax-checkpoint-tmp"
+
+
+def _not_of_orbax(record: logging.LogRecord) -> bool:
+    """Keeps out what orbax logs about a failed save, traceback by traceback: it is raised too."""
+    return "/orbax/" not in record.pathname or record.levelno < logging.ERROR
 
 
 class CheckpointStore:
@@ -28,6 +39,8 @@ class CheckpointStore:
 
     def __init__(self, run: RunDirectory, keep: int):
         self.run = run
+        self._begun: int | None = None
+        logging.getLogger("absl").addFilter(_not_of_orbax)
         run.checkpoints.mkdir(parents=True, exist_ok=True)
         best = policies.BestN(
             get_metric_fn=lambda m: m["loss"],
@@ -60,8 +73,10 @@ class CheckpointStore:
     ) -> None:
         """Starts a save; returns when the arrays are copied off the devices.
 
-        Raises RunFailed when this or the previous save failed.
+        The previous one is committed first. Raises RunFailed when one of the two failed.
         """
+        self.wait()
+        self._begun = step
         facts = {
             "cursor": cursor,
             "config": config.model_dump(mode="json"),
@@ -78,7 +93,7 @@ class CheckpointStore:
                 force=True,
             )
         except Exception as error:
-            raise _failed_save(step, error) from error
+            raise self._failed(error) from error
 
     def wait(self) -> None:
         """Returns when the last save is committed. Raises RunFailed when it failed."""
@@ -86,7 +101,7 @@ class CheckpointStore:
             self._manager.wait_until_finished()
             self._manager.check_for_errors()
         except Exception as error:
-            raise _failed_save(None, error) from error
+            raise self._failed(error) from error
 
     def restore(self, step: int, target: State) -> State:
         """The state of a committed step, laid out as `target` (ShapeDtypeStructs with sharding)."""
@@ -97,14 +112,18 @@ class CheckpointStore:
         """Ends the background threads."""
         self._manager.close()
 
-
-def _failed_save(step: int | None, error: Exception) -> RunFailed:
-    what = "the last save" if step is None else f"saving step {step}"
-    first = str(error).strip().splitlines()[0] if str(error).strip() else type(error).__name__
-    return RunFailed(
-        f"{what} failed: {first}; earlier committed steps are untouched: free disk space "
-        "or mend the folder, then --resume"
-    )
+    def _failed(self, error: Exception) -> RunFailed:
+        """The error to raise for a failed save; what it left half-written is removed."""
+        if jax.process_index() == 0:
+            for folder in self.run.checkpoints.glob(UNCOMMITTED):
+                shutil.rmtree(folder, ignore_errors=True)
+        code = re.search(r"os_error_code='(\d+)'", str(error))
+        number = int(code[1]) if code else getattr(error, "errno", None)
+        reason = os.strerror(number) if number else f"{type(error).__name__}: {error}"
+        return RunFailed(
+            f"saving step {self._begun} in {self.run.checkpoints} failed: "
+            f"{reason.splitlines()[0][:200]}; committed steps are untouched: {disk_advice(number)}"
+        )
 
 
 def restore_weights(run: RunDirectory, step: int, target: State) -> State:

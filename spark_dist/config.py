@@ -268,6 +268,8 @@ class RunConfig(Settings):
     """Seconds for all hosts to connect."""
     run_dir: str | None = None
     """Folder of the run; runs/PRESET when not given."""
+    init_from: str | None = None
+    """Run or checkpoint whose weights to start from; its optimizer and data order are left."""
     profile: Annotated[str, Field(pattern=r"^\d+:\d+$")] | None = None
     """FIRST:LAST steps to trace, for example 20:25."""
 

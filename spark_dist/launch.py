@@ -11,13 +11,23 @@ from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from spark_dist.cluster import Launcher, LocalLauncher, Outcome, RayLauncher
+from spark_dist.cluster import (
+    BAD_ARGUMENTS,
+    Launcher,
+    LaunchError,
+    LocalLauncher,
+    Outcome,
+    RayLauncher,
+)
+from spark_dist.pipelines import check_cursor
 
 from .config import RunConfig
 from .corpus import corpus_of
-from .errors import UserError
+from .errors import RunFailed, UserError, disk_failure
+from .mesh_fit import check_mesh
 from .payload import TrainRequest, train
-from .run_directory import RunDirectory, check_resume, locate
+from .run_directory import RunDirectory, check_resume, check_weights
+from .trackers import check_trackers
 
 Messages = Callable[[int, dict[str, Any]], None]
 
@@ -48,56 +58,70 @@ class RunResult:
         }
 
 
-def plan(config: RunConfig, *, resume: bool, init_from: str | None) -> TrainRequest | None:
+def plan(config: RunConfig, *, resume: bool) -> TrainRequest | None:
     """What to start after every check; None when a resumed run is already finished.
 
     Raises UserError or pipelines.DataError. Writes nothing.
     """
-    config = config.resolved() if not resume else config
+    config = _absolute(config if resume else config.resolved())
     run_dir = config.run_dir or f"runs/{config.preset}"
     directory = RunDirectory(run_dir)
     directory.check_writable()
+    committed: list[int] = []
     if resume:
-        if init_from is not None:
-            raise UserError("--resume and --init-from exclude each other; give one of the two")
-        config = check_resume(directory.saved_config(), config)
+        config = check_resume(_absolute(directory.saved_config()), config)
         committed = directory.committed_steps()
         if committed and committed[-1] >= config.trainer.steps:
             return None
-        resume = bool(committed)
     elif directory.is_used():
         raise UserError(
             f"run_dir={run_dir} is not empty; add --resume to go on with it, "
             "or name another --run-dir"
         )
     config = config.model_copy(update={"run_dir": str(directory.root)})
-    _check_devices(config)
-    corpus_of(config)
-    if init_from is not None:
-        locate(init_from)
-        init_from = os.path.abspath(init_from)
-    return TrainRequest(config, resume, init_from)
+    check_mesh(config)
+    check_trackers(config.logging.trackers)
+    corpus = corpus_of(config)
+    if committed:
+        check_cursor(directory.checkpoint_json(committed[-1])["cursor"], corpus)
+    elif config.init_from is not None:
+        check_weights(config.init_from, config.model)
+    return TrainRequest(config, resume=bool(committed))
 
 
 def start(request: TrainRequest, on_message: Messages) -> RunResult:
-    """Runs the request to its end. Messages of rank r go to on_message(r, message)."""
+    """Runs the request to its end. Messages of rank r go to on_message(r, message).
+
+    A fresh run that turns out to be refused leaves nothing in its folder. Raises RunFailed when
+    the folder cannot be written, LaunchError when there is no cluster to run on.
+    """
     config = request.config
     assert config.run_dir is not None
     directory = RunDirectory(config.run_dir)
-    directory.write_config(config)
+    fresh = not directory.is_used()
     launcher: Launcher = LocalLauncher()
     if config.launcher == "ray":
         launcher = RayLauncher(address=config.address)
-    outcome = launcher.run(
-        train,
-        request,
-        run_dir=str(directory.root),
-        hosts=config.hosts,
-        local_devices=config.devices_per_host or 1,
-        attempt=directory.next_attempt(),
-        on_message=on_message,
-        startup_timeout=config.startup_timeout,
-    )
+    try:
+        directory.write_config(config)
+        outcome = launcher.run(
+            train,
+            request,
+            run_dir=str(directory.root),
+            hosts=config.hosts,
+            local_devices=config.devices_per_host or 1,
+            attempt=directory.next_attempt(),
+            on_message=on_message,
+            startup_timeout=config.startup_timeout,
+        )
+    except LaunchError:
+        if fresh:
+            directory.forget()
+        raise
+    except OSError as error:
+        raise RunFailed(disk_failure(directory.root, error)) from error
+    if fresh and outcome.exit_code == BAD_ARGUMENTS:
+        directory.forget()
     return _result(directory, outcome)
 
 
@@ -123,18 +147,18 @@ def _result(directory: RunDirectory, outcome: Outcome) -> RunResult:
     )
 
 
-def _check_devices(config: RunConfig) -> None:
-    """What can be known of the mesh before the devices are seen: on CPU, their number."""
-    if os.environ.get("JAX_PLATFORMS", "cpu") != "cpu":
-        return
-    devices = config.hosts * (config.devices_per_host or 1)
-    sizes = {name: getattr(config.mesh, name) for name in ("data", "fsdp", "tensor")}
-    fixed = 1
-    for size in sizes.values():
-        fixed *= max(size, 1)
-    named = " ".join(f"mesh.{name}={size}" for name, size in sizes.items())
-    if devices % fixed or (-1 not in sizes.values() and fixed != devices):
-        raise UserError(
-            f"{named} does not fit {config.hosts} hosts x {devices // config.hosts} devices; "
-            "set --devices-per-host, or one mesh size to -1"
-        )
+def _absolute(config: RunConfig) -> RunConfig:
+    """The same files by names that hold in any folder."""
+
+    def full(name: str) -> str:
+        return name if "://" in name else os.path.abspath(name)
+
+    data = config.data.model_copy(
+        update={
+            "corpus": tuple(map(full, config.data.corpus)),
+            "validation": tuple(map(full, config.data.validation)),
+            "tokenizer": "byte" if config.data.tokenizer == "byte" else full(config.data.tokenizer),
+        }
+    )
+    source = None if config.init_from is None else full(config.init_from)
+    return config.model_copy(update={"data": data, "init_from": source})

@@ -12,12 +12,10 @@ from .config import RunConfig
 
 @dataclass(frozen=True)
 class TrainRequest:
-    """One training attempt. resume: go on from the newest committed step. init_from: a run whose
-    weights to start from."""
+    """One training attempt. resume: go on from the newest committed step."""
 
     config: RunConfig
     resume: bool = False
-    init_from: str | None = None
 
 
 def train(request: TrainRequest, worker: WorkerInfo) -> dict[str, Any]:
@@ -30,7 +28,7 @@ def train(request: TrainRequest, worker: WorkerInfo) -> dict[str, Any]:
     from spark_dist.cluster import BAD_ARGUMENTS, FAILED, PayloadError
     from spark_dist.pipelines import DataError
 
-    from .errors import RunFailed, UserError
+    from .errors import RunFailed, UserError, disk_failure
     from .training.run import run
 
     try:
@@ -39,3 +37,5 @@ def train(request: TrainRequest, worker: WorkerInfo) -> dict[str, Any]:
         raise PayloadError(str(error), BAD_ARGUMENTS) from error
     except RunFailed as error:
         raise PayloadError(str(error), FAILED) from error
+    except OSError as error:
+        raise PayloadError(disk_failure(worker.run_dir, error), FAILED) from error

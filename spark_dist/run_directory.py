@@ -5,16 +5,40 @@ No JAX here: the command line and the Ray driver look before anything is started
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import shutil
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from .config import RunConfig
+from .config import ModelConfig, RunConfig
 from .errors import UserError
 
 FORMAT_VERSION = 1
+
+STARTED = (
+    "config.json",
+    "events.jsonl",
+    "metrics.jsonl",
+    "validation.jsonl",
+    "attempts",
+    "checkpoints",
+    "tensorboard",
+)
+"""What a run writes before its first checkpoint."""
+
+WEIGHTS = (
+    "vocab_size",
+    "num_layers",
+    "d_model",
+    "num_heads",
+    "num_kv_heads",
+    "head_dim",
+    "d_ff",
+)
+"""Fields of the model that decide the shapes of its weights, beside those of a Spark FFN."""
 
 RESUMABLE = (
     "run_dir",
@@ -123,10 +147,31 @@ class RunDirectory:
 
     def write_config(self, config: RunConfig) -> None:
         """Writes config.json whole or not at all."""
+        made = not self.root.exists()
         self.root.mkdir(parents=True, exist_ok=True)
         scratch = self.config.with_suffix(".json.tmp")
-        scratch.write_text(config.model_dump_json(indent=2) + "\n")
-        scratch.replace(self.config)
+        try:
+            scratch.write_text(config.model_dump_json(indent=2) + "\n")
+            scratch.replace(self.config)
+        except OSError:
+            scratch.unlink(missing_ok=True)
+            if made:
+                self.root.rmdir()
+            raise
+
+    def forget(self) -> None:
+        """Removes what a start that was refused has written. Never call it on a run that trained:
+        it raises RuntimeError where there is a checkpoint."""
+        if self.committed_steps():
+            raise RuntimeError(f"{self.root} holds checkpoints")
+        for name in STARTED:
+            path = self.root / name
+            if path.is_dir():
+                shutil.rmtree(path)
+            else:
+                path.unlink(missing_ok=True)
+        with contextlib.suppress(OSError):  # the folder was there before, or holds other files
+            self.root.rmdir()
 
 
 def locate(target: str | os.PathLike[str], step: int | None = None) -> tuple[RunDirectory, int]:
@@ -152,6 +197,27 @@ def locate(target: str | os.PathLike[str], step: int | None = None) -> tuple[Run
     if step not in committed:
         raise UserError(f"step={step}: not among the committed steps {committed} of {target}")
     return run, step
+
+
+def check_weights(source: str | os.PathLike[str], model: ModelConfig) -> None:
+    """Raises UserError unless the newest (or named) checkpoint of `source` fits `model`."""
+    run, step = locate(source)
+    other = RunConfig.model_validate(run.checkpoint_json(step)["config"]).model
+    names = list(WEIGHTS)
+    if (other.ffn == "spark") != (model.ffn == "spark"):
+        names.append("ffn")
+    elif model.ffn == "spark":
+        names.append("ffn_predictor_dim")
+    differing = [
+        f"model.{name}={getattr(model, name)!r} (there {getattr(other, name)!r})"
+        for name in names
+        if getattr(model, name) != getattr(other, name)
+    ]
+    if differing:
+        raise UserError(
+            f"init_from={source}: step {step} has other weights than this model: "
+            f"{', '.join(differing)}; give the model options of that run"
+        )
 
 
 def best_step(run: RunDirectory) -> int | None:

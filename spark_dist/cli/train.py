@@ -13,7 +13,7 @@ import tyro
 from ..config import RunConfig
 from ..console import Console
 from ..errors import UserError
-from ..launch import plan, start, write_page
+from ..launch import RunResult, plan, start, write_page
 from ..preset_table import presets
 from ..run_directory import RunDirectory
 from .parse import parse
@@ -26,8 +26,6 @@ class TrainOptions:
     config: Annotated[RunConfig, tyro.conf.arg(name="")]
     resume: bool = False
     """Go on from the newest committed checkpoint of --run-dir, with its saved settings."""
-    init_from: str | None = None
-    """Start from the weights of this run or checkpoint; its optimizer and data order are left."""
     json: bool = False
     """Print nothing but one JSON line at the end."""
 
@@ -42,7 +40,7 @@ def main(args: Sequence[str]) -> int:
     """Parses, checks, trains; returns the exit code."""
     options = read_options(args)
     console = Console(json=options.json)
-    request = plan(options.config, resume=options.resume, init_from=options.init_from)
+    request = plan(options.config, resume=options.resume)
     if request is None:
         directory = RunDirectory(options.config.run_dir or "")
         step = directory.committed_steps()[-1]
@@ -56,8 +54,7 @@ def main(args: Sequence[str]) -> int:
     _own_cpu_devices(request.config)
     with console:
         result = start(request, console.on_message)
-        page = write_page(result.run_dir) if result.exit in (0, 4) else None
-        console.end(result, page)
+        console.end(result, _page(result, console))
     if options.json:
         console.print_json(result.as_json())
     return result.exit
@@ -89,7 +86,18 @@ def read_options(args: Sequence[str]) -> TrainOptions:
     default = TrainOptions(config=saved)
     options = parse(TrainOptions, given, prog=prog, description=DESCRIPTION, default=default)
     config = options.config.model_copy(update={"run_dir": str(directory.root)})
-    return TrainOptions(config=config, resume=True, init_from=options.init_from, json=options.json)
+    return TrainOptions(config=config, resume=True, json=options.json)
+
+
+def _page(result: RunResult, console: Console) -> str | None:
+    """The report's path. The run is saved: a report that fails is only worth a warning."""
+    if result.exit not in (0, 4):
+        return None
+    try:
+        return write_page(result.run_dir)
+    except (OSError, ValueError) as error:
+        console.warning(f"no report: {error}; make it with spark-dist report {result.run_dir}")
+        return None
 
 
 def _finished(directory: RunDirectory, step: int) -> dict[str, object]:

@@ -22,10 +22,10 @@ from spark_dist.sharding import batch_sharding
 
 from ..checkpoints import CheckpointStore, check_agreement, restore_weights
 from ..corpus import corpus_of
-from ..errors import RunFailed, UserError
+from ..errors import RunFailed
 from ..model import active_parameters, count_parameters
 from ..payload import TrainRequest
-from ..run_directory import RunDirectory, locate
+from ..run_directory import RunDirectory, check_weights, locate
 from ..trackers import MultiTracker, make_trackers
 from .evaluation import Evaluation, run_evaluation
 from .feed import place
@@ -106,16 +106,11 @@ class Attempt:
             check_agreement(step, state, facts["cursor"], self.config)
             return state, facts["cursor"], step
         state = init_state(self.config, self.mesh)
-        if self.request.init_from is not None:
-            source, step = locate(self.request.init_from)
+        if self.config.init_from is not None:
+            check_weights(self.config.init_from, self.config.model)
+            source, step = locate(self.config.init_from)
             wanted = {name: target[name] for name in ("params", "ffn_offset")}
-            try:
-                state |= restore_weights(source, step, wanted)
-            except (ValueError, KeyError, TypeError) as error:
-                raise UserError(
-                    f"init_from={self.request.init_from}: step {step} has other parameters than "
-                    f"this model ({str(error).splitlines()[0]}); give the model options of that run"
-                ) from None
+            state |= restore_weights(source, step, wanted)
         return state, None, 0
 
     # -- the loop ----------------------------------------------------------------------------
@@ -147,7 +142,8 @@ class Attempt:
                     with readings.paused():
                         profiler.after(step, state)
                         evaluation = self.evaluate(state, step) if due_eval else None
-                        if due_save or stop or self.is_best(evaluation):
+                        stop &= step < trainer.steps  # at the last one the run is done
+                        if self.is_best(evaluation) or due_save or stop:
                             self.save(state, step, feed, evaluation)
                     if stop:
                         self.store.wait()
@@ -247,7 +243,7 @@ class Attempt:
             self.directory.root,
             self.config.model_dump(mode="json"),
             project=self.config.logging.project,
-            resume_step=step if self.request.resume else None,
+            resume_step=step,  # what an attempt wrote that left no checkpoint goes
             warn=lambda text: self.worker.post({"kind": "warning", "message": text}),
         )
 

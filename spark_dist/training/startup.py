@@ -16,6 +16,7 @@ from spark_dist.sharding import make_mesh
 from ..config import RunConfig
 from ..digests import code_digest, config_digest
 from ..errors import RunFailed, UserError
+from ..mesh_fit import check_batch
 
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 HEARTBEAT_SECONDS = 30
@@ -54,15 +55,7 @@ def build_mesh(config: RunConfig, worker: WorkerInfo) -> Mesh:
         mesh = make_mesh(data=sizes.data, fsdp=sizes.fsdp, tensor=sizes.tensor, devices=devices)
     except ValueError as error:
         raise UserError(str(error)) from None
-    rows = mesh.shape["data"] * mesh.shape["fsdp"]
-    unit = rows * config.trainer.grad_accumulation
-    batch = config.trainer.global_batch_size
-    if batch % unit:
-        raise UserError(
-            f"trainer.global_batch_size={batch} is not divisible by the {rows} devices that share "
-            f"a batch x trainer.grad_accumulation={config.trainer.grad_accumulation}; "
-            f"use {max(batch - batch % unit, unit)}"
-        )
+    check_batch(config, mesh.shape["data"] * mesh.shape["fsdp"])
     return mesh
 
 
