@@ -38,7 +38,8 @@ def statistical_threshold(
       k: how many entries to keep, 0 <= k <= row length; a Python integer.
       axis: the axis of a row.
       where: bool, broadcasts to x: the valid entries. An entry of -inf counts as not valid, with
-        or without `where`; one of +inf makes its row NaN.
+        or without `where` (in float32 any below -2^98, for the lowest float often stands for
+        -inf). An entry of +inf, or one whose square is not finite, makes its row NaN.
       offset: scalar or array that broadcasts to the result; may be traced. Gets no gradient.
       ddof: the variance divides by max(n - ddof, 1).
       axis_name: mesh axis or axes over which rows are sharded, inside `shard_map`. n, mean and
@@ -53,6 +54,7 @@ def statistical_threshold(
       ValueError: k is negative or above the row length, x is not of a float dtype, ddof is
         negative, or `where` or `offset` does not broadcast.
     """
+    x = jnp.asarray(x)
     options = _options(x, k, axis, 0.0, ddof, axis_name, 0.0)
     where, offset = _operands(x, where, offset, options)
     return xla.threshold(xla.prepare(x, where), offset, options).theta
@@ -95,6 +97,7 @@ def statistical_top_k(
       ValueError: as in `statistical_threshold`; fill is neither 0 nor -inf; huber_delta is
         negative, not finite, or used with fill=-inf.
     """
+    x = jnp.asarray(x)
     options = _options(x, k, axis, fill, ddof, axis_name, huber_delta)
     where, offset = _operands(x, where, offset, options)
     if options.fill == 0:

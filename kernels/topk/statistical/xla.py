@@ -12,8 +12,9 @@ Entries that are not valid are set to -inf first, and -inf means "not valid" fro
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -86,7 +87,7 @@ def local_moments(x: jax.Array, axis: int) -> tuple[jax.Array, jax.Array, jax.Ar
     squares = total(jnp.square(jnp.maximum(x, lowest_again) - centre_again))
 
     m2 = squares - n * error * error
-    noise = jnp.where(holed, 0, length * float(jnp.finfo(x.dtype).eps)) * squares
+    noise = jnp.where(holed, 0, min(length * float(jnp.finfo(x.dtype).eps), 0.01)) * squares
     return n, jnp.where(n > 0, centre + error, 0), jnp.where(m2 < noise, 0, m2)
 
 
@@ -140,7 +141,7 @@ def prepare(x: jax.Array, where: jax.Array | None) -> jax.Array:
 
 
 def threshold(
-    x: jax.Array, offset: jax.Array, options: Options, moments=_saved_moments
+    x: jax.Array, offset: jax.Array, options: Options, moments: Callable[..., Any] = _saved_moments
 ) -> Threshold:
     """The threshold of each row of `x = prepare(...)`; offset broadcasts against the rows."""
     n, mean, m2 = moments(x, options.axis)
@@ -163,7 +164,8 @@ def threshold(
     spread = m2 > 0
     deviation = jnp.where(spread, jnp.sqrt(jnp.where(spread, m2, 1) / degrees), 0)
     theta = jnp.where(finite, mean + deviation * reach, quantile)
-    theta = jnp.where(jnp.isnan(mean + m2), jnp.nan, theta)
+    bad = jnp.isnan(mean) | (finite & ~jnp.isfinite(m2))
+    theta = jnp.where(bad, jnp.nan, theta)
     slope = jnp.where(spread, reach / (degrees * jnp.where(spread, deviation, 1)), 0)
     return Threshold(
         theta, mean, 1 / jnp.maximum(n, 1), slope, rows[3] if options.fill != 0 else None
