@@ -58,6 +58,8 @@ def embedded_cluster(
             "RAY_AUTH_TOKEN": None,
             "RAY_USAGE_STATS_ENABLED": "0",
             "RAY_DEDUP_LOGS": "0",
+            # Else ray.init would wait, without bound, for worker processes started ahead.
+            "RAY_prestart_worker_first_driver": "0",
             "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         }
         try:

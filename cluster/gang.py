@@ -59,8 +59,7 @@ class Gang:
     def create(self, *, strategy: str, environment: dict[str, str]) -> None:
         """Ask Ray for one fresh process per rank, all at once; waits for nothing.
 
-        `environment` is what the processes lack; naming any costs a second, because Ray then
-        cannot use processes that it has started ahead.
+        `environment` is what the processes lack of what the cluster itself was started with.
         """
         import ray
         from ray.util.placement_group import placement_group

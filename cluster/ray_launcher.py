@@ -136,7 +136,7 @@ class RayLauncher:
     def _existing(self, request: Request) -> Iterator[tuple[Gang, str, dict[str, str]]]:
         assert self.address is not None
         hosts, devices = request.hosts, request.local_devices
-        with staged(self.ship) as modules, _connection(self.address, modules):
+        with _connection(self.address, self.ship):
             nodes = _nodes()
             shape = host_shape(nodes, hosts=hosts, local_devices=devices, embedded=False)
             gang = Gang(request.run_dir, request.attempt, hosts, shape)
@@ -164,8 +164,8 @@ def _offers(node: dict[str, Any], resources: dict[str, float]) -> bool:
 
 
 @contextmanager
-def _connection(address: str, modules: list[str]) -> Iterator[None]:
-    """Connect to a running cluster, and ship `modules` to its workers."""
+def _connection(address: str, ship: tuple[str, ...]) -> Iterator[None]:
+    """Connect to a running cluster, and send its workers this package and what `ship` names."""
     _check_reachable(address)
     import ray
 
@@ -175,22 +175,38 @@ def _connection(address: str, modules: list[str]) -> Iterator[None]:
             "call ray.shutdown() first"
         )
     try:
-        ray.init(
-            address=address,
-            log_to_driver=False,
-            logging_level=logging.WARNING,
-            runtime_env={"py_modules": modules},
-        )
+        with staged(ship) as modules:  # they are in the cluster when `init` returns
+            ray.init(
+                address=address,
+                log_to_driver=False,
+                logging_level=logging.WARNING,
+                runtime_env={"py_modules": modules},
+            )
     except SystemExit as error:  # Ray's own handler of SIGTERM is in place while it connects
         ray.shutdown()
         raise Interrupted("SIGTERM") from error
     except Exception as error:
         ray.shutdown()
-        raise LaunchError(f"address={address}: cannot join: {one_line(error)}") from error
+        raise LaunchError(f"address={address}: {_reason(error)}") from error
     try:
         yield
     finally:
         ray.shutdown()
+
+
+def _reason(error: BaseException) -> str:
+    """Why a cluster could not be joined. What Ray raises hides the cause behind others."""
+    from ray.exceptions import AuthenticationError
+
+    chain: BaseException | None = error
+    while chain is not None:
+        if isinstance(chain, AuthenticationError) or "InvalidAuthToken" in str(chain):
+            return (
+                "the cluster refuses this process's token; set RAY_AUTH_MODE=token and "
+                "RAY_AUTH_TOKEN_PATH to a file with the token it was started with"
+            )
+        chain = chain.__cause__ or chain.__context__
+    return f"cannot join: {one_line(error)}"
 
 
 def _check_reachable(address: str) -> None:

@@ -24,10 +24,11 @@ PATIENCE = 120.0  # seconds; machines that run tests are busy
 class Driver:
     """A process that prints JSON lines, and every process that it has started."""
 
-    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
+    def __init__(self, command: list[str], environment: dict[str, str], folder: Path) -> None:
         self.process = subprocess.Popen(
             command,
             env=environment,
+            cwd=folder,
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -39,7 +39,7 @@ def drive(tmp_path: Path) -> Iterator[Callable[..., Driver]]:
         folder = str(run_dir or tmp_path / "run")
         command = [python, str(HERE / "drive.py"), payload, folder, str(hosts)]
         command += [json.dumps(config), json.dumps(options)]
-        drivers.append(Driver(command, environment(**(variables or {}))))
+        drivers.append(Driver(command, environment(**(variables or {})), tmp_path))
         return drivers[-1]
 
     yield start
@@ -76,7 +76,7 @@ def running_cluster() -> Iterator[Callable[..., Running]]:
             }
             bare = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
             command = [python, str(HERE / "nodes.py"), str(nodes), str(cpus)]
-            driver = Driver(command, {**bare, **variables})
+            driver = Driver(command, {**bare, **variables}, Path(folder))
             stack.callback(driver.close)
             address = driver.wait_for(lambda r: "address" in r)["address"]
             driver.note_family()

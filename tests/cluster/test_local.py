@@ -74,11 +74,15 @@ def test_a_result_that_is_no_json_is_a_failure(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_asks_to_stop(tmp_path: Path, number: signal.Signals) -> None:
+    def ask(rank: int, message: dict) -> None:
+        if message["kind"] == "ready":
+            os.kill(os.getpid(), number)
+
     outcome = LocalLauncher().run(
         payloads.until_stopped,
         None,
         run_dir=tmp_path,
-        on_message=lambda rank, m: os.kill(os.getpid(), number) if m["kind"] == "ready" else None,
+        on_message=ask,
     )
     assert (outcome.cause, outcome.exit_code, outcome.step) == ("preempted", 4, 40)
     end = read_events(tmp_path / "events.jsonl")[-1]
@@ -126,7 +130,7 @@ def test_it_runs_outside_the_main_thread(tmp_path: Path) -> None:
         ({"attempt": 0}, "attempt=0 must be at least 1"),
     ],
 )
-def test_sizes_that_make_no_sense(tmp_path: Path, sizes: dict[str, int], message: str) -> None:
+def test_sizes_that_make_no_sense(tmp_path: Path, sizes: dict[str, Any], message: str) -> None:
     with pytest.raises(LaunchError, match=message):
         LocalLauncher().run(payloads.facts, None, run_dir=tmp_path / "run", **sizes)
     assert not (tmp_path / "run").exists()
