@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
-import signal
 import socket
 import subprocess
 import sys
@@ -13,6 +13,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pytest
 
 from .conftest import ROOT, Environment, run
@@ -93,12 +94,18 @@ def head(workers: Environment) -> Iterator[str]:
                     time.sleep(0.2)
                 yield f"127.0.0.1:{port}"
             finally:
-                process.send_signal(signal.SIGTERM)  # ends the processes that it started
-                try:
-                    process.wait(60)
-                except subprocess.TimeoutExpired:
-                    os.killpg(process.pid, signal.SIGKILL)
-                    process.wait()
+                end(process)
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """End the head and the processes that it started, by their ids."""
+    started = psutil.Process(process.pid).children(recursive=True)
+    process.terminate()
+    _, left = psutil.wait_procs([psutil.Process(process.pid), *started], timeout=15)
+    for one in left:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            one.kill()
+    process.wait(30)
 
 
 def test_the_package_is_shipped_to_workers_without_it(
