@@ -12,6 +12,8 @@ from typing import Any
 from .launcher import LaunchError
 
 _THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
+# SIGTERM to a host means `should_stop`; JAX's service would take the signal for itself.
+_ALWAYS = {"JAX_ENABLE_PREEMPTION_SERVICE": "false"}
 _PASSED_ON = ("JAX_", "XLA_", "NCCL_", "LIBTPU_INIT_ARGS", "TF_CPP_")
 _DEVICE_FILES = ("/dev/nvidia[0-9]*", "/dev/accel*", "/dev/vfio/[0-9]*", "/dev/kfd")
 _RESOURCES = {"cpu": None, "tpu": "TPU", "gpu": "GPU", "cuda": "GPU", "rocm": "GPU"}
@@ -44,7 +46,8 @@ def cpu_environment(local_devices: int, hosts_here: int) -> dict[str, str]:
     """
     share = max(1, len(os.sched_getaffinity(0)) // hosts_here)
     threads = {name: os.environ.get(name, str(share)) for name in _THREADS}
-    return {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(local_devices), **threads}
+    devices = {"JAX_PLATFORMS": "cpu", "JAX_NUM_CPU_DEVICES": str(local_devices)}
+    return {**_ALWAYS, **devices, **threads}
 
 
 def import_path() -> str:
@@ -119,5 +122,6 @@ def host_shape(
                 f"use hosts={count} or fewer, or JAX_PLATFORMS=cpu"
             )
         count //= hosts
+    environment = {**({} if embedded else passed_on()), **_ALWAYS}
     resources = {"CPU": 1.0, accelerator: float(count)}
-    return HostShape(resources, count, {} if embedded else passed_on(), accelerator)
+    return HostShape(resources, count, environment, accelerator)

@@ -236,6 +236,8 @@ class Gang:
 def _ray_detail(error: Exception) -> str:
     """Ray's own account of a death, without the list of possible causes."""
     text = str(error)
+    if "creation task" in text:  # a traceback follows; its last line is the error
+        return one_line(text.strip().splitlines()[-1], 300)
     for opening in ("Worker exit detail:", "The actor died because", "The actor is dead because"):
         if opening in text:
             text = text[text.index(opening) :].removeprefix("Worker exit detail:")

@@ -58,7 +58,7 @@ class LocalLauncher:
                 undelivered.append(error)
                 raise
 
-        events.write("launch", attempt=attempt, detail="local, hosts=1")
+        events.write("launch", attempt=attempt, seconds=0.0, detail="local, hosts=1")
         with (
             StopSignals(on_second=_interrupt) as signals,
             _environment({"JAX_NUM_CPU_DEVICES": local_devices}),

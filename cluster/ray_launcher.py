@@ -12,7 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from .embedded import embedded_cluster
-from .environment import cpu_shape, host_shape, import_path, machine_may_have_chips
+from .environment import (
+    cpu_shape,
+    host_shape,
+    import_path,
+    machine_may_have_chips,
+    wanted_accelerator,
+)
 from .events import EventLog
 from .gang import Gang
 from .launcher import Interrupted, LaunchError, Mailbox, OnMessage, Payload, check_request
@@ -27,15 +33,12 @@ _CONNECT_SECONDS = 5.0
 
 @dataclass(frozen=True, kw_only=True)
 class Request:
-    """What is asked of one attempt."""
+    """The hosts that are asked for."""
 
-    payload: Payload
-    config: Any
     run_dir: Path
     hosts: int
     local_devices: int | None
     attempt: int
-    startup_timeout: float
 
 
 @dataclass(frozen=True)
@@ -67,24 +70,29 @@ class RayLauncher:
     ) -> Outcome:
         """See `Launcher.run`. Raises LaunchError if there is no cluster to run on."""
         check_request(hosts, local_devices, attempt)
+        wanted_accelerator()
+        if self.address is not None:
+            _check_reachable(self.address)
         request = Request(
-            payload=payload,
-            config=config,
             run_dir=Path(run_dir).absolute(),
             hosts=hosts,
             local_devices=local_devices,
             attempt=attempt,
-            startup_timeout=startup_timeout,
         )
         events = EventLog(request.run_dir / "events.jsonl")
         mailbox = Mailbox(events, attempt, on_message)
         began = time.monotonic()
         where = "embedded cluster" if self.address is None else f"cluster at {self.address}"
-        events.write("launch", attempt=attempt, detail=f"ray, {where}, hosts={hosts}")
         notes = request.run_dir / "attempts" / str(attempt) / "ray.log"
         try:
             with StopSignals() as signals, raylet_notes_to(notes), self._gang(request) as gang:
                 signals.install()
+                events.write(
+                    "launch",
+                    attempt=attempt,
+                    seconds=time.monotonic() - began,
+                    detail=f"ray, {where}, hosts={hosts}",
+                )
                 watch = Watch(gang, events, mailbox, signals, began)
                 outcome = watch.run(
                     _pickled(payload, config),
@@ -166,7 +174,6 @@ def _offers(node: dict[str, Any], resources: dict[str, float]) -> bool:
 @contextmanager
 def _connection(address: str, ship: tuple[str, ...]) -> Iterator[None]:
     """Connect to a running cluster, and send its workers this package and what `ship` names."""
-    _check_reachable(address)
     import ray
 
     if ray.is_initialized():
