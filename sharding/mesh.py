@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import jax
 import numpy as np
@@ -39,7 +40,7 @@ def mesh_shape(devices: int, *, data: int, fsdp: int, tensor: int) -> tuple[int,
 
 
 def make_mesh(
-    *, data: int = -1, fsdp: int = 1, tensor: int = 1, devices: Sequence[jax.Device] | None = None
+    *, data: int = -1, fsdp: int = 1, tensor: int = 1, devices: Sequence[Any] | None = None
 ) -> Mesh:
     """A mesh of Auto axes over all devices, those of one process next to each other.
 

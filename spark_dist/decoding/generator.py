@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -106,12 +107,15 @@ class Generator:
     ) -> list[Generation]:
         """Continues one prompt or several; a list either way.
 
-        temperature 0 is greedy. Raises UserError for max_tokens < 1 or a negative temperature.
+        temperature 0 is greedy. Raises UserError for max_tokens < 1, a temperature that is negative
+        or not finite, a seed that is not in 0 .. 2^32 - 1.
         """
         if max_tokens < 1:
             raise UserError(f"max_tokens={max_tokens} must be at least 1")
-        if not temperature >= 0:
-            raise UserError(f"temperature={temperature} must be 0 (greedy) or positive")
+        if not 0 <= temperature < math.inf:
+            raise UserError(f"temperature={temperature} must be 0 (greedy) or positive and finite")
+        if not 0 <= seed < 2**32:
+            raise UserError(f"seed={seed} must be at least 0 and below {2**32}")
         prompts = [prompts] if isinstance(prompts, str) else list(prompts)
         if not prompts:
             return []
