@@ -6,7 +6,6 @@ import pytest
 
 from spark_dist.cluster.gang import _ray_detail
 
-
 CREATION = """The actor died because of an error raised in its creation task, ray::HostActor
   File "x.py", line 3
 PermissionError: [Errno 13] '/run'
