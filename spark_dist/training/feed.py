@@ -31,6 +31,7 @@ def _global(local: np.ndarray, sharding: NamedSharding) -> jax.Array:
     first = local.shape[0] * jax.process_index()
     parts = []
     for device, index in sharding.addressable_devices_indices_map(shape).items():
+        assert index is not None
         start, stop, _ = index[0].indices(shape[0])
         parts.append(jax.device_put(local[start - first : stop - first], device))
     return jax.make_array_from_single_device_arrays(shape, sharding, parts)

@@ -50,7 +50,7 @@ def one_device() -> jax.sharding.Mesh:
 
 @pytest.fixture(scope="session")
 def rows() -> Callable[..., dict[str, np.ndarray]]:
-    """rows(seed, batch, length): learnable rows, each token the one before plus a row's constant."""
+    """rows(seed, batch, length): learnable rows, each token the one before plus a constant."""
 
     def make(seed: int, batch: int = 8, length: int = 16) -> dict[str, Any]:
         rng = np.random.default_rng(seed)
