@@ -6,7 +6,6 @@ format_version, evaluation}. Only what orbax has committed counts.
 
 from __future__ import annotations
 
-import logging
 import os
 import re
 import shutil
@@ -19,16 +18,12 @@ from orbax.checkpoint import checkpoint_managers as policies
 
 from .config import RunConfig
 from .errors import RunFailed, disk_advice
+from .failed_saves import quieten
 from .run_directory import FORMAT_VERSION, RunDirectory
 
 State = dict[str, Any]
 
 UNCOMMITTED = "*.orbax-checkpoint-tmp"
-
-
-def _not_of_orbax(record: logging.LogRecord) -> bool:
-    """Keeps out what orbax logs about a failed save, traceback by traceback: it is raised too."""
-    return "/orbax/" not in record.pathname or record.levelno < logging.ERROR
 
 
 class CheckpointStore:
@@ -40,7 +35,7 @@ class CheckpointStore:
     def __init__(self, run: RunDirectory, keep: int):
         self.run = run
         self._begun: int | None = None
-        logging.getLogger("absl").addFilter(_not_of_orbax)
+        quieten()
         run.checkpoints.mkdir(parents=True, exist_ok=True)
         best = policies.BestN(
             get_metric_fn=lambda m: m["loss"],

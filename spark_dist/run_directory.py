@@ -203,7 +203,7 @@ def check_weights(source: str | os.PathLike[str], model: ModelConfig) -> None:
     """Raises UserError unless the newest (or named) checkpoint of `source` fits `model`."""
     run, step = locate(source)
     other = RunConfig.model_validate(run.checkpoint_json(step)["config"]).model
-    names = list(WEIGHTS)
+    names: list[str] = list(WEIGHTS)
     if (other.ffn == "spark") != (model.ffn == "spark"):
         names.append("ffn")
     elif model.ffn == "spark":

@@ -45,9 +45,14 @@ def parse(
 
 
 def _fold(box: str) -> str:
-    """The first paragraph of tyro's framed message, and its nearest suggestion, as one line."""
+    """The first paragraph of tyro's framed message, and its nearest suggestion, as one line.
+
+    Where the encoding has no lines to draw, the frame's title is a paragraph of its own.
+    """
     lines = [line.strip(" │") for line in box.splitlines() if not line.startswith(("╭", "╰"))]
-    paragraphs = re.split(r"\n─+\n", "\n".join(lines))
+    paragraphs = re.split(r"(?:^|\n)[─-]{9,}\n", "\n".join(lines))
+    if "╭" not in box:
+        paragraphs = paragraphs[1:] or paragraphs
     text = " ".join(paragraphs[0].split())
     text = re.sub(r"^Error parsing ([^:]+): ", r"\1: ", text)
     for paragraph in paragraphs[1:]:

@@ -171,7 +171,9 @@ class Attempt:
 
     def is_best(self, evaluation: Evaluation | None) -> bool:
         """Whether this is the lowest held-out loss so far; remembers it."""
-        if evaluation is None or (self.best is not None and evaluation.loss >= self.best):
+        if evaluation is None or not math.isfinite(evaluation.loss):
+            return False
+        if self.best is not None and evaluation.loss >= self.best:
             return False
         self.best = evaluation.loss
         return True
@@ -226,9 +228,9 @@ class Attempt:
                 state,
                 cursor=feed.cursor(),
                 config=self.config,
-                evaluation=None
-                if evaluation is None
-                else {"loss": evaluation.loss, "bits_per_byte": evaluation.bits_per_byte},
+                evaluation={"loss": evaluation.loss, "bits_per_byte": evaluation.bits_per_byte}
+                if evaluation is not None and math.isfinite(evaluation.loss)
+                else None,
             )
         self.saved = step
 

@@ -29,7 +29,7 @@ CALIBRATION_RATE = 0.05
 """Largest change of a layer's quantile offset a step."""
 
 SPIKE_DEVIATIONS = 6.0
-SPIKE_MEMORY = 0.98
+SPIKE_MEMORY = 0.9
 SPIKE_WARMUP = 50
 
 
@@ -147,7 +147,7 @@ def train_step(config: RunConfig, mesh: Mesh, state: State, batch: Batch) -> tup
     opt = state["opt_state"]
     out, gradient = _gradient(config, mesh, state, batch)
     loss = out.nats / jnp.maximum(out.targets, 1).astype(jnp.float32)
-    norm = optax.global_norm(gradient)
+    norm = optax.tree.norm(gradient)
     accept = jnp.isfinite(loss) & jnp.isfinite(norm) & ~_spike(config, opt, state["step"], loss)
 
     gradient = jax.tree.map(
