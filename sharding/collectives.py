@@ -114,7 +114,8 @@ def parse_collectives(hlo_text: str) -> list[Collective]:
             continue
         starts = opcode != kind
         # A start returns its operands too; the type of its done is the result alone.
-        result = results.get(name, result) if starts else result
+        if starts and name in results:
+            result = results[name]
         arrays = tuple(
             (element, tuple(int(re.sub(r"\D", "", n)) for n in sizes.split(",") if n))
             for element, sizes in _ARRAY.findall(result)

@@ -57,7 +57,7 @@ def statistical_threshold(
     x = jnp.asarray(x)
     options = _options(x, k, axis, 0.0, ddof, axis_name, 0.0)
     where, offset = _operands(x, where, offset, options)
-    return xla.threshold(xla.prepare(x, where), offset, options).theta
+    return xla.theta(x, where, offset, options)
 
 
 def statistical_top_k(

@@ -4,8 +4,9 @@ The forward pass is two rounds of reductions over x and one elementwise pass, ea
 nothing as large as x is stored but the result; the backward pass keeps x and a few scalars a row.
 
 XLA for CPU hands a reduction to vector code only if all its steps are sums, products, minima and
-maxima; a comparison inside makes it 3 to 6 times slower. A step shared by two reductions is stored
-at full size. Both decide the form of `local_moments` (measured with JAX 0.10 and 0.12).
+maxima; a comparison inside makes it 3 to 6 times slower, and a step shared by two reductions is
+stored at full size. That vector code drops a NaN in a minimum or maximum, also in `jnp.max`, where
+a sum keeps it. These three decide the form of `local_moments` (measured with JAX 0.10 and 0.12).
 
 Entries that are not valid are set to -inf first, and -inf means "not valid" from there on.
 """
@@ -62,19 +63,21 @@ def _centred(x: jax.Array, mean: jax.Array) -> jax.Array:
 def local_moments(x: jax.Array, axis: int) -> tuple[jax.Array, jax.Array, jax.Array]:
     """Count, mean and centred sum of squares of the valid entries: three rows.
 
-    A first sum gives the mean, or, where it is enormous and negative, the number of entries that
-    are not valid. Such a row is centred at its least valid entry instead, and everything below is
-    lifted to that, where it adds 0 to all sums. The second round sums the differences from the
-    centre and their squares; the first of these corrects the mean, whose error so comes down from
-    that of a long sum to one rounding. A sum of squares that is nothing but the rounding of that
-    correction is set to 0: a constant row has deviation 0 exactly.
+    A first sum gives the mean; where it is -inf, entries are not valid, and a second one, of
+    entries raised to a very low floor, tells how many. Such a row is centred at its least valid
+    entry instead, and everything below is raised to that, where it adds 0 to all sums. The second
+    round sums the differences from the centre and their squares; the first of these corrects the
+    mean, whose error so comes down from that of a long sum to one rounding. A sum of squares that
+    is nothing but the rounding of that correction is set to 0: a constant row has deviation 0
+    exactly. The mean is NaN where an entry is NaN or +inf.
     """
     length, floor = x.shape[axis], _floor(x)
     total = partial(jnp.sum, axis=axis, keepdims=True)
 
-    first = total(jnp.maximum(x, floor))
+    first = total(x)
     holed = first < floor / 2
-    n = length - jnp.where(holed, jnp.round(first / floor), 0)
+    holes = jnp.round(total(jnp.maximum(x, floor)) / floor)
+    n = length - jnp.where(holed, holes, 0)
     # The least valid entry: the parabola y (1 - 4 y / floor) is y, but -y at y = floor / 2.
     y = jnp.maximum(x, floor / 2)
     least = jnp.min(y * (1 - y * (4 / floor)), axis=axis, keepdims=True, initial=jnp.inf)
@@ -86,9 +89,11 @@ def local_moments(x: jax.Array, axis: int) -> tuple[jax.Array, jax.Array, jax.Ar
     centre_again, lowest_again = lax.optimization_barrier((centre, lowest))
     squares = total(jnp.square(jnp.maximum(x, lowest_again) - centre_again))
 
+    mean = jnp.where(n > 0, centre + error, 0)
+    mean = jnp.where(first < jnp.inf, mean, jnp.nan)
     m2 = squares - n * error * error
     noise = jnp.where(holed, 0, min(length * float(jnp.finfo(x.dtype).eps), 0.01)) * squares
-    return n, jnp.where(n > 0, centre + error, 0), jnp.where(m2 < noise, 0, m2)
+    return n, mean, jnp.where(m2 < noise, 0, m2)
 
 
 def merge_moments(
@@ -130,7 +135,7 @@ def _gathered(rows: list[jax.Array], axis_name: str | tuple[str, ...]) -> jax.Ar
     """[rows, shards, ...]: the one collective. Typed as equal on all shards where types tell."""
     x = jnp.stack(rows)
     names = {axis_name} if isinstance(axis_name, str) else set(axis_name)
-    typed = names <= getattr(jax.typeof(x), "vma", frozenset())
+    typed = names <= jax.typeof(x).manual_axis_type.varying
     return lax.all_gather(x, axis_name, axis=1, to="invarying" if typed else "varying")
 
 
@@ -173,22 +178,19 @@ def threshold(
 
 
 @partial(jax.custom_vjp, nondiff_argnums=(3,))
-def soft_threshold(
-    x: jax.Array, where: jax.Array | None, offset: jax.Array, options: Options
-) -> jax.Array:
-    """max(x - theta, 0) for each row; 0 where not valid; x in rows of at most k valid entries."""
+def _soft(x: jax.Array, where: jax.Array | None, offset: jax.Array, options: Options) -> jax.Array:
     return _soft_forward(x, where, offset, options)[0]
 
 
 def _soft_forward(x, where, offset, options):
     full = prepare(x, where)
     row = threshold(full, offset, options, local_moments)
-    whole = row.theta == -jnp.inf
-    over = jnp.maximum(full - jnp.where(whole, 0, row.theta), 0)
+    plain = full - jnp.where(row.theta == -jnp.inf, 0, row.theta)
+    over = jnp.maximum(plain, 0)
     if options.huber_delta:
         inner = jnp.minimum(over, options.huber_delta)
         over = inner * (over - inner / 2) / options.huber_delta
-    over = jnp.where(whole, full, over)
+    over = jnp.where(row.theta > -jnp.inf, over, plain)  # plain where all is kept, or theta is NaN
     return jnp.where(_valid(full), over, 0).astype(x.dtype), (x, where, row)
 
 
@@ -208,16 +210,30 @@ def _soft_backward(options, saved, g):
     return (passed - pull * through).astype(x.dtype), None, None
 
 
-soft_threshold.defvjp(_soft_forward, _soft_backward)
+_soft.defvjp(_soft_forward, _soft_backward)
 
 
+@partial(jax.jit, static_argnames="options")
+def theta(x: jax.Array, where: jax.Array | None, offset: jax.Array, options: Options) -> jax.Array:
+    """The threshold of each row."""
+    return threshold(prepare(x, where), offset, options).theta
+
+
+@partial(jax.jit, static_argnames="options")
+def soft_threshold(
+    x: jax.Array, where: jax.Array | None, offset: jax.Array, options: Options
+) -> jax.Array:
+    """max(x - theta, 0) for each row; 0 where not valid; x in rows of at most k valid entries."""
+    return _soft(x, where, offset, options)
+
+
+@partial(jax.jit, static_argnames="options")
 def hard_threshold(
     x: jax.Array, where: jax.Array | None, offset: jax.Array, options: Options
 ) -> jax.Array:
     """x where above theta or equal to the row's maximum, else -inf; no gradient through theta."""
     full = lax.stop_gradient(prepare(x, where))
     row = threshold(full, offset, options, local_moments)
-    valid = _valid(full)
-    keep = valid & ((full > row.theta) | (full == row.top)) & (options.k > 0)
-    bad = valid & jnp.isnan(row.theta)
-    return jnp.where(keep, x, jnp.where(bad, jnp.nan, -jnp.inf).astype(x.dtype))
+    valid, bad = _valid(full), jnp.isnan(row.theta)
+    keep = valid & ~bad & ((full > row.theta) | (full == row.top)) & (options.k > 0)
+    return jnp.where(keep, x, jnp.where(valid & bad, jnp.nan, -jnp.inf).astype(x.dtype))
