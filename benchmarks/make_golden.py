@@ -6,7 +6,8 @@ Needs the extra `interop` (torch for CPU and transformers). From the checkout's 
 
 writes gemma2.npz (a random model of three layers: weights, tokens, logits) and gemma3n_mlp.npz (one
 MLP of activation sparsity 0.95), both float32 and made with fixed seeds; 85 and 17 KB. Nothing is
-downloaded.
+downloaded. `python -m pytest -m interop tests/spark_dist/model` compares with the installed
+version instead.
 """
 
 # pyright: reportMissingImports=false
