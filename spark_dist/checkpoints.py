@@ -49,6 +49,8 @@ class CheckpointStore:
                 preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(keep), best]),
                 cleanup_tmp_directories=True,
                 enable_async_checkpointing=True,
+                # Else threads of a save whose folder cannot be made wait for it for 20 minutes.
+                async_options=ocp.AsyncOptions(create_directories_asynchronously=False),
             ),
             item_names=("state", "json"),
             item_handlers={
@@ -99,9 +101,20 @@ class CheckpointStore:
             raise self._failed(error) from error
 
     def restore(self, step: int, target: State) -> State:
-        """The state of a committed step, laid out as `target` (ShapeDtypeStructs with sharding)."""
+        """The state of a committed step, laid out as `target` (ShapeDtypeStructs with sharding).
+
+        Raises RunFailed when it cannot be read whole.
+        """
         args = ocp.args.Composite(state=ocp.args.StandardRestore(target))
-        return self._manager.restore(step, args=args)["state"]
+        try:
+            return self._manager.restore(step, args=args)["state"]
+        except Exception as error:
+            first = (str(error).strip() or type(error).__name__).splitlines()[0]
+            folder = self.run.checkpoints / str(step)
+            raise RunFailed(
+                f"checkpoint {step} cannot be read ({first[:200]}); "
+                f"move {folder} away to go on from an earlier step"
+            ) from error
 
     def close(self) -> None:
         """Ends the background threads."""
