@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -80,9 +81,15 @@ def test_a_save_that_cannot_be_written(tmp_path: Path) -> None:
     store.wait()
     run.checkpoints.rename(tmp_path / "elsewhere")
     run.checkpoints.write_text("a file in the way")
-    save_and_wait = lambda: (save(store, 2, {"x": jnp.ones(3)}), store.wait())  # noqa: E731
+
+    def save_and_wait() -> None:
+        save(store, 2, {"x": jnp.ones(3)})
+        store.wait()
+
     with pytest.raises(RunFailed, match=r"saving step 2 in .* failed: .*; committed steps are"):
         save_and_wait()
+    waiting = [t.name for t in threading.enumerate() if not t.daemon]
+    assert waiting == [threading.main_thread().name], "a thread would keep the process"
     assert RunDirectory(tmp_path).committed_steps() == []
 
 

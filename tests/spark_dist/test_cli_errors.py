@@ -355,11 +355,12 @@ def test_the_process_says_it_too(tmp_path):
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
-    """A file system of 1 MiB."""
+def small_disk(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[Path]:
+    """A file system of 1 MiB, with the options of a parametrisation."""
     folder = tmp_path / "disk"
     folder.mkdir()
-    mount = ["mount", "-t", "tmpfs", "-o", f"size={BYTES_OF_DISK}", "tmpfs", str(folder)]
+    size = f"size={BYTES_OF_DISK}{getattr(request, 'param', '')}"
+    mount = ["mount", "-t", "tmpfs", "-o", size, "tmpfs", str(folder)]
     try:
         done = subprocess.run(mount, capture_output=True, text=True)
     except FileNotFoundError:
@@ -412,6 +413,18 @@ def test_a_disk_that_fills_up(small_disk: Path, corpus_file: Path) -> None:
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
     assert json.loads(done.stdout)["step"] == kept[-1] + 1
+
+
+@pytest.mark.parametrize("small_disk", [",nr_inodes=30"], indirect=True)
+def test_a_disk_without_room_for_a_folder(small_disk: Path, corpus_file: Path) -> None:
+    """The save fails before its first byte; no thread keeps the process waiting."""
+    run = small_disk / "run"
+    done = spine.command(
+        "train", *spine.SMALL, "--data.corpus", corpus_file, "--run-dir", run,
+        "--trainer.steps", "20", "--trainer.eval-every", "0", "--trainer.checkpoint-every", "2",
+        "--logging.trackers",
+    )  # fmt: skip
+    check_failed_save(done, run, "No space left on device", "free disk space")
 
 
 def test_a_disk_that_is_full_at_the_start(small_disk: Path, corpus_file: Path) -> None:
