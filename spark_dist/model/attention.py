@@ -73,8 +73,8 @@ def full_weights(cfg: ModelConfig, q: jax.Array, k: jax.Array, mask: jax.Array) 
 def _threshold(score: jax.Array, mask: jax.Array, k: int) -> tuple[jax.Array, jax.Array]:
     """Where to cut score[...,S] so that about k of the n keys in mask[...,S] lie above.
 
-    theta = mean + deviation * Q(1 - k / n) over those keys, -inf where n <= k. Returns theta
-    float32[...,1] and n int32[...,1].
+    theta = mean + deviation * Q(1 - k / n) over those keys, -inf where n <= k, NaN where one of
+    them is NaN. Returns theta float32[...,1] and n int32[...,1].
     """
     valid = jnp.sum(mask, axis=-1, keepdims=True, dtype=jnp.int32)
     n = jnp.maximum(valid, 1).astype(jnp.float32)
@@ -84,7 +84,8 @@ def _threshold(score: jax.Array, mask: jax.Array, k: int) -> tuple[jax.Array, ja
     variance = jnp.maximum(square - n * mean * mean, 0.0) / jnp.maximum(n - 1.0, 1.0)
     short = valid <= k
     quantile = jnp.where(short, 0.0, jnp.asarray(quantile_table(k, score.shape[-1]))[valid])
-    return jnp.where(short, -jnp.inf, mean + jnp.sqrt(variance) * quantile), valid
+    theta = jnp.where(short, -jnp.inf, mean + jnp.sqrt(variance) * quantile)
+    return jnp.where(jnp.isnan(mean), jnp.nan, theta), valid
 
 
 def spark_weights(
@@ -111,7 +112,9 @@ def spark_weights(
     theta, valid = _threshold(below, mask, cfg.attention_k)
     keep = (below > theta) | (below == 0)
     attended = jnp.exp(jnp.where(keep, score - top, -jnp.inf))
-    attended = attended / jnp.sum(attended, axis=-1, keepdims=True)
+    total = jnp.sum(attended, axis=-1, keepdims=True)
+    # XLA for CPU drops NaN in maxima and comparisons, not in sums: divergence has to show.
+    attended = attended / jnp.where(jnp.isnan(theta), jnp.nan, total)
     long = (valid > 2 * cfg.attention_k) & real & jnp.ones((*keep.shape[:-1], 1), bool)
     survivors = Survivors(jnp.sum(keep & long, dtype=jnp.float32), jnp.sum(long, dtype=jnp.float32))
     return attended * jax.nn.softplus(rest), survivors

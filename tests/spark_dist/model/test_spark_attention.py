@@ -183,3 +183,17 @@ def test_quantile_table():
     assert (table[:3] == -math.inf).all()
     assert table[10] == pytest.approx(0.8416212336)
     assert table[4] == pytest.approx(0.0, abs=1e-7)
+
+
+@pytest.mark.parametrize("k", [2, 16])
+@pytest.mark.parametrize("where", ["query", "key"])
+def test_nan_shows_in_short_and_long_rows(k, where):
+    q, keys = random_inputs(0, 6, 6)
+    if where == "query":
+        q[0, 5, 0, 0, 1] = np.nan
+    else:
+        keys[0, 0, 0, 1] = np.nan
+    mask = np.broadcast_to(np.tril(np.ones((6, 6), bool)), (2, 6, 6))
+    weights, _ = weights_of(k, q, keys, mask)
+    assert np.isnan(weights[0, 0, 0, 5]).all()
+    assert np.isfinite(weights[1]).all()
