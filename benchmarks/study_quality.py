@@ -1,31 +1,34 @@
 """Held-out loss of `tiny` against its dense twin, and the fraction of neurons really active.
 
-    make venv && .venv/bin/python benchmarks/study_quality.py  # half an hour
+    make venv && .venv/bin/python benchmarks/study_quality.py  # 20 minutes
     .venv/bin/python benchmarks/study_quality.py --seeds 0 --steps 60    # a taste
 
-Trains dense, Spark with the calibrated threshold and Spark with the Gaussian one, for each seed, at
-equal steps, data order and parameter count, and writes docs/quality.md.
+Trains dense and Spark with the calibrated threshold for each seed, Spark with the Gaussian one for
+some, at equal steps, data order and parameter count. Writes docs/quality.md and, beside it,
+quality.json: trials found there are not run again, so the study can be ended and taken up.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import math
 import statistics
 import subprocess
 import sys
 import tempfile
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).parent.parent
 LAST = 20  # logged steps over which the realised fraction is averaged
 
+GAUSSIAN = "spark, gaussian"
+
 ARMS = {
     "dense": ["tiny-dense"],
     "spark, calibrated": ["tiny"],
-    "spark, gaussian": ["tiny", "--model.ffn-threshold", "gaussian"],
+    GAUSSIAN: ["tiny", "--model.ffn-threshold", "gaussian"],
 }
 
 
@@ -35,8 +38,8 @@ class Trial:
 
     loss: float
     bits_per_byte: float
-    fraction: list[float]
-    attended: list[float]
+    fraction: list[float | None]
+    attended: list[float | None]
 
 
 def train(arm: list[str], seed: int, steps: int | None, folder: Path) -> Trial:
@@ -72,16 +75,20 @@ def train(arm: list[str], seed: int, steps: int | None, folder: Path) -> Trial:
     )
 
 
-def layer_means(rows: list[list[float | None]]) -> list[float]:
-    """The mean of each column; NaN where a layer has no reading."""
+def layer_means(rows: list[list[float | None]]) -> list[float | None]:
+    """The mean of each column; None where a layer has no reading."""
     columns = [[v for v in column if v is not None] for column in zip(*rows, strict=True)]
-    return [statistics.fmean(c) if c else math.nan for c in columns]
+    return [statistics.fmean(c) if c else None for c in columns]
 
 
-def page(found: dict[str, dict[int, Trial]], commit: str, command: str) -> str:
-    """docs/quality.md."""
-    seeds = list(next(iter(found.values())))
-    base = statistics.fmean(t.loss for t in found["dense"].values())
+def page(known: dict[str, dict[str, Any]], command: str) -> str:
+    """docs/quality.md from the record: {"ARM, seed N": trial and commit}."""
+    found: dict[str, dict[int, Trial]] = {arm: {} for arm in ARMS}
+    for key, entry in known.items():
+        arm, seed = key.rsplit(", seed ", 1)
+        found[arm][int(seed)] = Trial(**{k: v for k, v in entry.items() if k != "commit"})
+    base = found["dense"]
+    commits = ", ".join(f"`{c}`" for c in sorted({entry["commit"] for entry in known.values()}))
     lines = [
         "# Quality: Spark against dense at equal parameters",
         "",
@@ -89,20 +96,21 @@ def page(found: dict[str, dict[int, Trial]], commit: str, command: str) -> str:
         "1.28 million parameters each, the same steps, batches, data order and initial seed.",
         "",
         f"Command: `{command}`  ",
-        f"Commit: `{commit}`  ",
-        f"Seeds: {', '.join(map(str, seeds))} (initial weights and data order)",
+        f"Commit: {commits}  ",
+        f"Seeds: {', '.join(map(str, sorted(base)))} (initial weights and data order)",
         "",
-        "| arm | held-out loss, nats a token, by seed | mean | against dense | bits per byte |",
-        "|---|---|---|---|---|",
+        "| arm | seeds | held-out loss (nats a token) by seed | mean | to dense | bits per byte |",
+        "|---|---|---|---|---|---|",
     ]
     for arm, trials in found.items():
         losses = [t.loss for t in trials.values()]
         mean = statistics.fmean(losses)
+        twin = statistics.fmean(base[seed].loss for seed in trials)  # the same seeds, dense
         bits = statistics.fmean(t.bits_per_byte for t in trials.values())
         listed = ", ".join(f"{loss:.4f}" for loss in losses)
-        lines.append(
-            f"| {arm} | {listed} | {mean:.4f} | {100 * (mean / base - 1):+.2f} % | {bits:.4f} |"
-        )
+        seeds = ", ".join(map(str, trials))
+        change = 100 * (mean / twin - 1)
+        lines.append(f"| {arm} | {seeds} | {listed} | {mean:.4f} | {change:+.2f} % | {bits:.4f} |")
     lines += [
         "",
         f"Realised sparsity, mean of the last {LAST} logged steps, by layer (targets: 52 of 648",
@@ -115,36 +123,43 @@ def page(found: dict[str, dict[int, Trial]], commit: str, command: str) -> str:
         if arm == "dense":
             continue
         for seed, trial in trials.items():
-            fraction = " ".join(f"{100 * f:.2f}" for f in trial.fraction)
-            attended = " ".join(f"{k:.1f}" for k in trial.attended)
+            fraction = " ".join("-" if f is None else f"{100 * f:.2f}" for f in trial.fraction)
+            attended = " ".join("-" if k is None else f"{k:.1f}" for k in trial.attended)
             lines.append(f"| {arm} | {seed} | {fraction} | {attended} |")
     return "\n".join(lines) + "\n"
 
 
 def main() -> None:
-    """Runs all arms and writes the page, and the raw numbers beside it."""
+    """Runs what is missing in the record beside the page, then writes the page."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1, 2])
+    parser.add_argument("--gaussian-seeds", type=int, nargs="*", default=[0])
     parser.add_argument("--steps", type=int, default=None, help="the preset's when not given")
     parser.add_argument("--output", type=Path, default=ROOT / "docs" / "quality.md")
     options = parser.parse_args()
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short", "HEAD"],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-        check=True,
-    ).stdout.strip()
-    found: dict[str, dict[int, Trial]] = {arm: {} for arm in ARMS}
-    for seed in options.seeds:
+    record = options.output.with_suffix(".json")
+    known = json.loads(record.read_text()) if record.is_file() else {}
+    for seed in sorted({*options.seeds, *options.gaussian_seeds}):
         for arm, arguments in ARMS.items():
+            wanted = options.gaussian_seeds if arm == GAUSSIAN else options.seeds
+            key = f"{arm}, seed {seed}"
+            if seed not in wanted or key in known:
+                continue
             with tempfile.TemporaryDirectory() as scratch:
                 trial = train(arguments, seed, options.steps, Path(scratch) / "run")
-            found[arm][seed] = trial
-            print(f"{arm}, seed {seed}: {trial}", flush=True)
+            known[key] = {"commit": commit(), **asdict(trial)}
+            print(f"{key}: {trial}", flush=True)
+            record.write_text(json.dumps(known, indent=1) + "\n")
     command = " ".join(["python", "benchmarks/study_quality.py", *sys.argv[1:]])
-    options.output.write_text(page(found, commit, command))
+    options.output.write_text(page(known, command))
     print(f"wrote {options.output}")
+
+
+def commit() -> str:
+    """The commit of the checkout that is measured."""
+    command = ["git", "rev-parse", "--short", "HEAD"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    return done.stdout.strip()
 
 
 if __name__ == "__main__":
