@@ -58,8 +58,8 @@ class Attempt:
     def run(self) -> dict[str, Any]:
         with self.phase("startup"):
             connect(self.config, self.worker)
+            check_world(self.config, self.worker)
             self.mesh = build_mesh(self.config, self.worker)
-            check_world(self.config, self.worker, self.mesh)
             self.rows = batch_sharding(self.mesh)
         with self.phase("data"):
             self.corpus = corpus_of(self.config)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from collections import Counter
 
 import jax
 import numpy as np
@@ -59,11 +60,11 @@ def build_mesh(config: RunConfig, worker: WorkerInfo) -> Mesh:
     return mesh
 
 
-def check_world(config: RunConfig, worker: WorkerInfo, mesh: Mesh) -> None:
-    """Asserts on every rank: process count, device count, equal digests.
+def check_world(config: RunConfig, worker: WorkerInfo) -> None:
+    """Asserts on every rank: process count, device counts, equal digests.
 
     Compared are the configuration, the code and the kernel backend of all ranks.
-    Raises RunFailed naming the ranks that differ from rank 0.
+    Raises RunFailed naming the ranks that differ.
     """
     if jax.process_count() != worker.world_size:
         raise RunFailed(
@@ -74,12 +75,11 @@ def check_world(config: RunConfig, worker: WorkerInfo, mesh: Mesh) -> None:
         raise RunFailed(f"rank {worker.rank} is process {jax.process_index()} to JAX")
     if worker.world_size == 1:
         return
-    local = jax.local_device_count()
+    _check_device_counts(worker)
     facts = {
         "configuration": config_digest(config),
         "code": code_digest(),
         "kernel backend": hashlib.sha256(backend().encode()).hexdigest(),
-        "device count": hashlib.sha256(str(local).encode()).hexdigest(),
     }
     mine = np.stack([np.frombuffer(bytes.fromhex(v), np.uint8) for v in facts.values()])
     world = np.asarray(multihost_utils.process_allgather(mine))
@@ -90,7 +90,14 @@ def check_world(config: RunConfig, worker: WorkerInfo, mesh: Mesh) -> None:
                 f"{name} of ranks {differing} differs from rank 0's; "
                 "start all hosts from the same installation and configuration"
             )
-    if mesh.devices.size != local * worker.world_size:
-        raise RunFailed(
-            f"the mesh holds {mesh.devices.size} devices, {worker.world_size} hosts x {local} exist"
-        )
+
+
+def _check_device_counts(worker: WorkerInfo) -> None:
+    """All processes must own equally many devices: on CPU, as many as the launcher said."""
+    devices = jax.devices()
+    counts = Counter(device.process_index for device in devices)
+    wanted = worker.local_devices if devices[0].platform == "cpu" else counts[0]
+    differing = {rank: counts[rank] for rank in range(worker.world_size) if counts[rank] != wanted}
+    if differing:
+        named = ", ".join(f"rank {rank} has {count}" for rank, count in differing.items())
+        raise RunFailed(f"each host should own {wanted} devices: {named}; give all hosts the same")
