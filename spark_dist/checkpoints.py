@@ -37,6 +37,7 @@ class CheckpointStore:
         self._begun: int | None = None
         quieten()
         run.checkpoints.mkdir(parents=True, exist_ok=True)
+        self._remove_uncommitted()
         best = policies.BestN(
             get_metric_fn=lambda m: m["loss"],
             reverse=True,
@@ -47,7 +48,6 @@ class CheckpointStore:
             run.checkpoints,
             options=ocp.CheckpointManagerOptions(
                 preservation_policy=policies.AnyPreservationPolicy([policies.LatestN(keep), best]),
-                cleanup_tmp_directories=True,
                 enable_async_checkpointing=True,
                 # Else threads of a save whose folder cannot be made wait for it for 20 minutes.
                 async_options=ocp.AsyncOptions(create_directories_asynchronously=False),
@@ -120,11 +120,14 @@ class CheckpointStore:
         """Ends the background threads."""
         self._manager.close()
 
-    def _failed(self, error: Exception) -> RunFailed:
-        """The error to raise for a failed save; what it left half-written is removed."""
+    def _remove_uncommitted(self) -> None:
         if jax.process_index() == 0:
             for folder in self.run.checkpoints.glob(UNCOMMITTED):
                 shutil.rmtree(folder, ignore_errors=True)
+
+    def _failed(self, error: Exception) -> RunFailed:
+        """The error to raise for a failed save; what it left half-written is removed."""
+        self._remove_uncommitted()
         code = re.search(r"os_error_code='(\d+)'", str(error))
         number = int(code[1]) if code else getattr(error, "errno", None)
         reason = os.strerror(number) if number else f"{type(error).__name__}: {error}"

@@ -15,7 +15,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,15 +57,16 @@ def environment(**more: str) -> dict[str, str]:
     return {**here, **more}
 
 
-def command(*args: str | Path, env: dict[str, str] | None = None, **more: Any) -> Any:
-    """`spark-dist ARGS` in a process of its own, to its end."""
+def command(
+    *args: str | Path, env: dict[str, str] | None = None, before: Sequence[str] = ()
+) -> subprocess.CompletedProcess[str]:
+    """`BEFORE... spark-dist ARGS` in a process of its own, to its end."""
     return subprocess.run(
-        [*PROGRAM, *map(str, args)],
+        [*before, *PROGRAM, *map(str, args)],
         env=env or environment(),
         capture_output=True,
         text=True,
         timeout=PATIENCE,
-        **more,
     )
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import json
 import os
-import resource
 import shutil
 import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,11 @@ from spark_dist.run_directory import WEIGHTS, RunDirectory, check_weights
 
 Call = Callable[..., Any]
 BYTES_OF_DISK = 1 << 20
+LIMITED = (
+    "import os, resource, sys; size = int(sys.argv[1]); "
+    "resource.setrlimit(resource.RLIMIT_FSIZE, (size, size)); os.execv(sys.argv[2], sys.argv[2:])"
+)
+"""Program that runs its further arguments under a file-size limit."""
 
 
 @pytest.fixture
@@ -451,7 +456,7 @@ def test_a_file_size_limit(limit: int, corpus_file: Path, tmp_path: Path) -> Non
         "--trainer.steps", "60", "--trainer.eval-every", "0", "--trainer.checkpoint-every", "2",
         "--logging.trackers",
         env=spine.environment(PYTHONDONTWRITEBYTECODE="1"),
-        preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit)),
+        before=[sys.executable, "-c", LIMITED, str(limit)],
     )  # fmt: skip
     check_failed_save(done, run, "File too large", "ulimit -f")
     assert RunDirectory(run).committed_steps() == []
