@@ -50,6 +50,9 @@ def main(args: Sequence[str] | None = None) -> int:
             raise UserError(f"unknown command {name!r}; choose from {', '.join(COMMANDS)}")
         command = importlib.import_module(f".{name}", __package__)
         return int(command.main(given[1:]))
+    except KeyboardInterrupt:
+        print("spark-dist: error: interrupted", file=sys.stderr)
+        return FAILED
     except Exception as error:
         return _explain(error)
 

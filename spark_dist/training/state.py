@@ -62,7 +62,13 @@ def abstract_state(config: RunConfig, mesh: Mesh) -> State:
 
 def init_state(config: RunConfig, mesh: Mesh) -> State:
     """A fresh state, each shard made on its own device. The same on every layout."""
-    make = jax.jit(lambda seed: _fresh(config, seed), out_shardings=state_shardings(config, mesh))
+    # It runs once: compiled without effort, on CPU in a quarter of the time, to the same bits.
+    on_cpu = mesh.devices.flat[0].platform == "cpu"
+    make = jax.jit(
+        lambda seed: _fresh(config, seed),
+        out_shardings=state_shardings(config, mesh),
+        compiler_options={"xla_backend_optimization_level": 1} if on_cpu else None,
+    )
     seed = jax.device_put(
         jnp.asarray(config.trainer.seed, jnp.uint32), NamedSharding(mesh, PartitionSpec())
     )

@@ -64,6 +64,14 @@ def test_no_command_prints_the_usage(call):
     assert "usage: spark-dist" in said.out
 
 
+def test_interrupted(call, monkeypatch):
+    def interrupt(*args: object, **more: object) -> None:
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("spark_dist.cli.train.plan", interrupt)
+    call("train").refused("interrupted", code=1)
+
+
 def test_unknown_option(train):
     train("--trainer.stepz", "3").refused("unknown option", "--trainer.stepz", "--trainer.steps?")
 
