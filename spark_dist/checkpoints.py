@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
+import time
 from typing import Any
 
 import jax
@@ -24,6 +25,8 @@ from .run_directory import FORMAT_VERSION, RunDirectory
 State = dict[str, Any]
 
 UNCOMMITTED = "*.orbax-checkpoint-tmp"
+REMOVALS = 40
+"""Attempts to remove what a failed save has left."""
 
 
 class CheckpointStore:
@@ -35,6 +38,7 @@ class CheckpointStore:
     def __init__(self, run: RunDirectory, keep: int):
         self.run = run
         self._begun: int | None = None
+        self._broken = False
         quieten()
         run.checkpoints.mkdir(parents=True, exist_ok=True)
         self._remove_uncommitted()
@@ -119,14 +123,24 @@ class CheckpointStore:
     def close(self) -> None:
         """Ends the background threads."""
         self._manager.close()
+        if self._broken:  # writes that were under way may have come back since
+            self._remove_uncommitted()
 
     def _remove_uncommitted(self) -> None:
-        if jax.process_index() == 0:
-            for folder in self.run.checkpoints.glob(UNCOMMITTED):
+        """Writes of a failed save that are still under way put files back for a moment."""
+        if jax.process_index() != 0:
+            return
+        for _ in range(REMOVALS):
+            folders = list(self.run.checkpoints.glob(UNCOMMITTED))
+            if not folders:
+                return
+            for folder in folders:
                 shutil.rmtree(folder, ignore_errors=True)
+            time.sleep(0.05)
 
     def _failed(self, error: Exception) -> RunFailed:
         """The error to raise for a failed save; what it left half-written is removed."""
+        self._broken = True
         self._remove_uncommitted()
         code = re.search(r"os_error_code='(\d+)'", str(error))
         number = int(code[1]) if code else getattr(error, "errno", None)
