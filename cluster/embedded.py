@@ -60,6 +60,8 @@ def embedded_cluster(
             "RAY_DEDUP_LOGS": "0",
             # Else ray.init would wait, without bound, for worker processes started ahead.
             "RAY_prestart_worker_first_driver": "0",
+            # Ray's workers yield to everything else on the machine; here they are the work.
+            "RAY_worker_niceness": "0",
             "RAY_ACCEL_ENV_VAR_OVERRIDE_ON_ZERO": "0",
         }
         try:
