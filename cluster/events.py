@@ -6,6 +6,7 @@ has all of `FIELDS`, null where a field says nothing.
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import operator
@@ -67,6 +68,7 @@ class EventLog:
         self.path.parent.mkdir(parents=True, exist_ok=True)
         descriptor = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_APPEND, 0o644)
         try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX)  # until it is closed: nobody else is mid-line
             size = os.fstat(descriptor).st_size
             if size and os.pread(descriptor, 1, size - 1) != b"\n":
                 line = "\n" + line  # a full disk cut the last line short
