@@ -103,6 +103,8 @@ def page(known: dict[str, dict[str, Any]], command: str) -> str:
         "|---|---|---|---|---|---|",
     ]
     for arm, trials in found.items():
+        if not trials:
+            continue
         losses = [t.loss for t in trials.values()]
         mean = statistics.fmean(losses)
         twin = statistics.fmean(base[seed].loss for seed in trials)  # the same seeds, dense
