@@ -5,6 +5,7 @@ Letters: B rows, T queries, S keys, K key/value heads, G query heads of one of t
 
 from __future__ import annotations
 
+from functools import partial
 from statistics import NormalDist
 from typing import NamedTuple
 
@@ -64,6 +65,12 @@ def quantile_table(k: int, longest: int) -> np.ndarray:
 def full_weights(cfg: ModelConfig, q: jax.Array, k: jax.Array, mask: jax.Array) -> jax.Array:
     """Softmax of soft-capped scores: q[B,T,K,G,D], k[B,S,K,D], mask[B,1,1,T,S] -> [B,K,G,T,S]."""
     score = jnp.einsum("btkgd,bskd->bkgts", q, k, preferred_element_type=jnp.float32)
+    return _soft_capped_softmax(cfg, score, mask)
+
+
+@partial(jax.checkpoint, static_argnums=0, prevent_cse=False)
+def _soft_capped_softmax(cfg: ModelConfig, score: jax.Array, mask: jax.Array) -> jax.Array:
+    """`full_weights` from the product, which alone the backward pass keeps."""
     if cfg.attention_soft_cap is not None:
         score = jnp.tanh(score / cfg.attention_soft_cap) * cfg.attention_soft_cap
     score = jnp.where(mask, score, -jnp.inf)
@@ -106,6 +113,14 @@ def spark_weights(
     rest = jnp.einsum(
         "btkgd,bskd->bkgts", q[..., r:], k[..., r:], preferred_element_type=jnp.float32
     )
+    return _spark_softmax(cfg, score, rest, mask, real)
+
+
+@partial(jax.checkpoint, static_argnums=0, prevent_cse=False)
+def _spark_softmax(
+    cfg: ModelConfig, score: jax.Array, rest: jax.Array, mask: jax.Array, real: jax.Array
+) -> tuple[jax.Array, Survivors]:
+    """`spark_weights` from the two products, which alone the backward pass keeps."""
     frozen = jax.lax.stop_gradient(jnp.where(mask, score, -jnp.inf))
     top = jnp.max(frozen, axis=-1, keepdims=True)
     below = frozen - top  # a few deviations below 0, whatever the mean: one-pass sums stay exact

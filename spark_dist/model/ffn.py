@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import jax
@@ -42,6 +43,22 @@ def _active(kept: jax.Array) -> jax.Array:
     return jnp.sum(kept != 0, axis=-1, dtype=jnp.float32)
 
 
+@partial(jax.checkpoint, static_argnums=(0, 1), prevent_cse=False)
+def _gated(
+    cfg: ModelConfig, ddof: int | None, gate: jax.Array, up: jax.Array, offset: jax.Array
+) -> tuple[jax.Array, jax.Array]:
+    """gelu(select(gate)) * up, and the active entries; no selection where `ddof` is None.
+
+    The backward pass keeps the two products alone and repeats what is cheap.
+    """
+    if ddof is None:
+        active = jnp.full(gate.shape[:-1], cfg.d_ff, jnp.float32)
+    else:
+        gate = select(cfg, gate, offset, ddof)
+        active = _active(gate)
+    return _gelu(gate) * up, active
+
+
 class GatedFFN(nnx.Module):
     """y = down(gelu(gate x) * up x); with a selection on the gate when `gaussian_topk`.
 
@@ -58,12 +75,9 @@ class GatedFFN(nnx.Module):
     def __call__(self, x: jax.Array, offset: jax.Array) -> tuple[jax.Array, jax.Array]:
         """x[..., d_model], offset float32[] -> (y[..., d_model], active neurons float32[...])."""
         gate = x @ self.gate[...].astype(x.dtype)
-        if self.cfg.ffn == "gaussian_topk":
-            gate = select(self.cfg, gate, offset, ddof=0)
-            active = _active(gate)
-        else:
-            active = jnp.full(x.shape[:-1], self.cfg.d_ff, jnp.float32)
-        hidden = _gelu(gate) * (x @ self.up[...].astype(x.dtype))
+        up = x @ self.up[...].astype(x.dtype)
+        ddof = 0 if self.cfg.ffn == "gaussian_topk" else None
+        hidden, active = _gated(self.cfg, ddof, gate, up, offset)
         return hidden @ self.down[...].astype(x.dtype), active
 
 
@@ -85,9 +99,10 @@ class SparkFFN(nnx.Module):
         """x[..., d_model], offset float32[] -> (y[..., d_model], active neurons float32[...])."""
         r = self.cfg.ffn_predictor_dim
         score = x[..., :r] @ self.k1[...].astype(x.dtype)
-        kept = select(self.cfg, score, offset, ddof=1)
-        hidden = _gelu(kept) * (x[..., r:] @ self.k2[...].astype(x.dtype))
-        return hidden @ self.v[...].astype(x.dtype), _active(kept)
+        rest = x[..., r:] @ self.k2[...].astype(x.dtype)
+
+        hidden, active = _gated(self.cfg, 1, score, rest, offset)
+        return hidden @ self.v[...].astype(x.dtype), active
 
 
 def make_ffn(cfg: ModelConfig, rngs: nnx.Rngs) -> Any:
