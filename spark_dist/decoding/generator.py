@@ -108,7 +108,7 @@ class Generator:
         """Continues one prompt or several; a list either way.
 
         temperature 0 is greedy. Raises UserError for max_tokens < 1, a temperature that is negative
-        or not finite, a seed that is not in 0 .. 2^32 - 1.
+        or not finite, a seed that is not in 0 .. 2^32 - 1, a prompt that is not valid Unicode.
         """
         if max_tokens < 1:
             raise UserError(f"max_tokens={max_tokens} must be at least 1")
@@ -117,6 +117,14 @@ class Generator:
         if not 0 <= seed < 2**32:
             raise UserError(f"seed={seed} must be at least 0 and below {2**32}")
         prompts = [prompts] if isinstance(prompts, str) else list(prompts)
+        for place, prompt in enumerate(prompts):
+            try:
+                prompt.encode("utf-8")
+            except UnicodeEncodeError as error:  # bytes of a terminal that were not UTF-8
+                raise UserError(
+                    f"prompts[{place}]: a lone surrogate {prompt[error.start]!a} at character "
+                    f"{error.start}; give the prompt as UTF-8 text"
+                ) from None
         if not prompts:
             return []
         return continue_text(

@@ -119,7 +119,8 @@ def missing(package: str, error: ImportError | None = None) -> TrackerError:
         error = None
     reason = f"cannot be imported ({error})" if error else "is not installed"
     return TrackerError(
-        f"logging.trackers={package}: the package {package} {reason}; run: pip install {package}"
+        f"logging.trackers={package}: the package {package} {reason}; "
+        f"run: pip install 'spark-dist[{package}]'"
     )
 
 

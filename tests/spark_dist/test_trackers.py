@@ -238,7 +238,7 @@ def test_unknown_and_missing_trackers_are_one_line(tmp_path: Path) -> None:
                 refuse((name,))
             assert str(caught.value) == (
                 f"logging.trackers={name}: the package {name} is not installed; "
-                f"run: pip install {name}"
+                f"run: pip install 'spark-dist[{name}]'"
             )
     assert not (tmp_path / "run").exists()
 

@@ -94,6 +94,11 @@ def test_bad_settings_are_refused(saved, settings, words):
         Generator(saved.root).generate("a", **settings)
 
 
+def test_a_prompt_that_is_not_unicode_is_refused(saved):
+    with pytest.raises(UserError, match=r"prompts\[1\]: a lone surrogate '\\udcff' at character 2"):
+        Generator(saved.root).generate(["fine", "ab\udcff"])
+
+
 def test_no_checkpoint_is_a_user_error(tmp_path, saved):
     with pytest.raises(UserError, match="no committed checkpoint"):
         Generator(tmp_path)
