@@ -100,7 +100,6 @@ class SparkFFN(nnx.Module):
         r = self.cfg.ffn_predictor_dim
         score = x[..., :r] @ self.k1[...].astype(x.dtype)
         rest = x[..., r:] @ self.k2[...].astype(x.dtype)
-
         hidden, active = _gated(self.cfg, 1, score, rest, offset)
         return hidden @ self.v[...].astype(x.dtype), active
 
